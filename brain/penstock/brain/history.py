@@ -15,6 +15,7 @@ from penstock.brain.planning import (
     JobEvent,
     PastJob,
     Sample,
+    Spending,
 )
 from penstock.brain.rank_columns import rank_samples, unpack
 from penstock.throughput.profiles.profile import Profile
@@ -56,6 +57,7 @@ class HistoryRecord:
     past_jobs: tuple[PastJob, ...] = ()
     profile: Profile | None = None
     group: tuple[GroupMember, ...] = ()
+    spending: Spending | None = None
 
     def history(self) -> History:
         """The whole history."""
@@ -72,4 +74,5 @@ class HistoryRecord:
             past_jobs=self.past_jobs,
             profile=self.profile,
             group=self.group,
+            spending=self.spending,
         )

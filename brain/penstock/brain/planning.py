@@ -154,6 +154,7 @@ class JobDescription:
     total_steps: int | None = None
     objective: Objective | None = None
     deadline_seconds: float | None = None
+    budget: float | None = None
 
     def role(self, role: Role) -> RoleSpec:
         """The spec of `role`; the defaults where the job does not name it."""
@@ -440,11 +441,40 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RolePods:
+    """The pods of one role: how many, and what each has, on average."""
+
+    count: int
+    milli_cpu: float
+    memory_bytes: float
+    accelerators: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a job with a budget has cost until now, and what goes into the rest.
+
+    `prediction` is its present speed, None while that is unknown; `steps_left` is None where the
+    job does not say how many steps it has. Prices are for an hour, in `currency`.
+    """
+
+    currency: str
+    core_hour: float
+    gib_hour: float
+    accelerator_hour: float
+    spent: float
+    pods: Mapping[Role, RolePods]
+    steps_left: int | None = None
+    prediction: Prediction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """All that a plan may be based on: samples, plans and events oldest first, past jobs in any
     order. `now_seconds` is the time of planning, the only clock an algorithm sees. `profile` is
     what was last measured of the input of the job, or of one of its kind; None: nothing was.
     `group` are all jobs that it shares batches with, itself included; empty: it shares with none.
+    `spending` is known of jobs with a budget, where there are prices.
     """
 
     now_seconds: float
@@ -454,6 +484,7 @@ class History:
     past_jobs: tuple[PastJob, ...] = ()
     profile: Profile | None = None
     group: tuple[GroupMember, ...] = ()
+    spending: Spending | None = None
 
 
 class Params(BaseModel):

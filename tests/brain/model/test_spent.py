@@ -10,10 +10,10 @@ import pytest
 from penstock.base.enums import Role
 from penstock.brain.configuration import ConfigurationError, PriceSettings, load
 from penstock.brain.model import spent
+from penstock.brain.model.prices import priced
 from penstock.brain.model.rollups import Rollup, merge, of_sample
 from penstock.brain.model.spent import GIB, Spent
 from penstock.brain.rank_columns import RankColumns, pack
-from penstock.brain.service.costs import priced
 
 PRICES = PriceSettings(core_hour=0.04, gib_hour=0.005, accelerator_hour=2.5)
 

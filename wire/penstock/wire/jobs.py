@@ -88,10 +88,12 @@ class JobRegistration(WireModel):
     """What the job's resources are chosen for; absent: speed in proportion to what it takes."""
     deadline_seconds: Annotated[Seconds | None, Field(exclude_if=_absent)] = None
     """By when the job is to have ended, with objective Deadline."""
+    budget: Annotated[float | None, Field(gt=0, le=1e12, exclude_if=_absent)] = None
+    """What the job may cost, in the currency of the Brain's prices."""
 
     def for_release_before(self) -> JobRegistration:
         """The same in words that a Brain of the release before knows."""
-        unsaid = {"total_steps": None, "objective": None, "deadline_seconds": None}
+        unsaid = dict.fromkeys(("total_steps", "objective", "deadline_seconds", "budget"))
         return self.model_copy(update=unsaid)
 
 

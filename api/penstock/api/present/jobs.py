@@ -27,6 +27,7 @@ def registration(uid: str, body: JobRegistration) -> Registration:
             total_steps=body.total_steps,
             objective=body.objective,
             deadline_seconds=body.deadline_seconds,
+            budget=body.budget,
         ),
         resource_limits=dict(body.resource_limits),
     )
@@ -52,6 +53,7 @@ def job(row: JobRow) -> Job:
         total_steps=described.total_steps,
         objective=described.objective,
         deadline_seconds=described.deadline_seconds,
+        budget=described.budget,
         phase=JobPhase(row.phase),
         message=row.message,
         registered_seconds=row.registered_seconds,

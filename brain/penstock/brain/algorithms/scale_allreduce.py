@@ -6,7 +6,7 @@ threshold (0.3) of what one worker adds on average so far. Here
 
     efficiency(a -> b) = (R_b - R_a) / (b - a) / (R_a / a)
 
-with R the measured speed at a and b workers. Four things are added:
+with R the measured speed at a and b workers. Five things are added:
 
 - The global batch is kept, in M slots per step. With n workers the busiest holds ceil(M / n) of
   them, so only counts that lower that number can help; the others are never tried.
@@ -15,6 +15,8 @@ with R the measured speed at a and b workers. Four things are added:
   that more will not tell). One slow minute on a busy machine changes nothing.
 - A count that did not pay is not tried again for `retry_seconds`, and neither is one below it that
   would not pay even if it made as much.
+- A count that the job's budget does not bear is passed over for the next smaller one
+  (`penstock.brain.model.budget`).
 - Where the speed stops growing all at once, it is not the larger of two counts that is kept, but
   the least one between them that makes as much (`_knee`).
 """
@@ -30,7 +32,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.model import objective
+from penstock.brain.model import budget, objective
 from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.planning import (
     Algorithm,
@@ -121,7 +123,7 @@ def plan(
             return _give_back(stage, now, fewer, params)
     if _gave_back(history, now.workers, params):
         return None
-    return _grow(stage, now, measured, counts, fewer, history, params)
+    return _grow(stage, now, measured, counts, fewer, history, job, params)
 
 
 def present(
@@ -338,6 +340,7 @@ def _grow(
     counts: Sequence[int],
     fewer: Measured | None,
     history: History,
+    job: JobDescription,
     params: ScaleAllReduceParams,
 ) -> Plan | None:
     reach = max(math.floor(now.workers * params.growth), now.workers + 1)
@@ -353,6 +356,9 @@ def _grow(
             continue
         else:
             speed, error = _expected(now, count, fewer)
+        prediction = Prediction(steps_per_second=speed, error_steps_per_second=error)
+        if not budget.bears({Role.WORKER: RolePlan(replicas=count)}, prediction, history, job):
+            continue
         return _plan(
             stage=stage,
             workers=count,
@@ -363,7 +369,7 @@ def _grow(
             ),
             now=now,
             figures={"workers_next": count},
-            prediction=Prediction(steps_per_second=speed, error_steps_per_second=error),
+            prediction=prediction,
         )
     return None
 

@@ -15,9 +15,16 @@ from typing import Final
 from penstock.base.enums import Stage, Trigger
 from penstock.brain.executor.task import Outcome, Task, TaskRunner
 from penstock.brain.history import HistoryRecord
-from penstock.brain.model import gpu_use
+from penstock.brain.model import budget, gpu_use
 from penstock.brain.plan_check import PlanRefusedError, check
-from penstock.brain.planning import AppliedPlan, History, JobDescription, Limits, Plan
+from penstock.brain.planning import (
+    MAX_MESSAGE,
+    AppliedPlan,
+    History,
+    JobDescription,
+    Limits,
+    Plan,
+)
 from penstock.brain.registry import Registered, Registry
 from penstock.brain.sizes import in_force
 from penstock.brain.stages import Policy, names_to_ask, stages_to_ask
@@ -133,6 +140,7 @@ class Optimizer:
         if result.plan is None:
             return run
         plan = with_gpu_figures(result.plan, case.record)
+        plan = with_cost(plan, case)
         return _checked(replace(run, plan=plan), plan, case)
 
 
@@ -151,6 +159,24 @@ def with_gpu_figures(plan: Plan, record: HistoryRecord) -> Plan:
         return plan
     figures = {**seen, **plan.evidence.figures}
     return replace(plan, evidence=replace(plan.evidence, figures=figures))
+
+
+def with_cost(plan: Plan, case: Case) -> Plan:
+    """The plan of a job with a budget with what it will have cost, where that can be told."""
+    known, limit = case.record.without_samples(), case.job.budget
+    cost = budget.becoming(plan.roles, plan.prediction, known, case.job)
+    if cost is None or known.spending is None or limit is None:
+        return plan
+    currency = known.spending.currency
+    said = f"; by its end it costs {cost.in_words(currency)} of {limit:g} {currency}"
+    figures = {**plan.evidence.figures, "cost": cost.value, "cost_low": cost.low, "budget": limit}
+    if cost.high is not None:
+        figures["cost_high"] = cost.high
+    return replace(
+        plan,
+        message=plan.message[: MAX_MESSAGE - len(said)] + said,
+        evidence=replace(plan.evidence, figures=figures),
+    )
 
 
 def _in_order(stages: Iterable[Stage], policy: Policy) -> Iterable[tuple[Stage, str]]:

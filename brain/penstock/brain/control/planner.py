@@ -21,6 +21,7 @@ from penstock.brain.control.algorithm_settings import Algorithms
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.brain.control.optimizer import Case, Decision, Optimizer, Run
 from penstock.brain.control.plan_subscribers import PlanSubscribers
+from penstock.brain.control.spending import spending_of
 from penstock.brain.executor import Outcome, TaskRunner
 from penstock.brain.history import HistoryRecord
 from penstock.brain.model import share_figures
@@ -148,9 +149,10 @@ class Planner:
             samples = Samples(self._database, session)
             plans = list(await Plans(session).newest_in_force(uid, MOST_PLANS))
             settled = await _newly_settled(samples, plans)
+            records = await samples.records(uid, now - WINDOW_SECONDS, MOST_SAMPLES)
             record = HistoryRecord(
                 now_seconds=now,
-                samples=await samples.records(uid, now - WINDOW_SECONDS, MOST_SAMPLES),
+                samples=records,
                 plans=applied_plans(plans, settled),
                 events=await samples.events(uid, now - PAST_SECONDS, MOST_EVENTS),
                 past_jobs=(
@@ -164,6 +166,9 @@ class Planner:
                 group=share_group(
                     uid,
                     await samples.sharing(job.namespace, now - share_figures.HEARD_SECONDS),
+                ),
+                spending=await spending_of(
+                    session, registration.description, records, self._settings.prices, now
                 ),
             )
             pinned = await _pinned_roles(session, job)

@@ -18,6 +18,7 @@ from typing import Final
 
 from penstock.base.enums import Objective
 from penstock.base.steps_left import steps_left
+from penstock.brain.model import budget
 from penstock.brain.planning import History, JobDescription
 
 SPARE_SECONDS: Final = 60.0
@@ -46,7 +47,9 @@ class Aim:
 
 
 def aim(history: History, job: JobDescription) -> Aim:
-    """What to plan for now."""
+    """What to plan for now: for a job over its budget the cheapest steps, whatever it aims at."""
+    if budget.over(history, job):
+        return Aim(cheapest=True)
     if job.objective is Objective.FASTEST:
         return Aim(fastest=True)
     if job.objective is Objective.CHEAPEST:

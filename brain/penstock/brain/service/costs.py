@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.brain.configuration import PriceSettings
 from penstock.brain.errors import CostRangeError
+from penstock.brain.model.prices import HOUR, Amount, priced
 from penstock.brain.model.spent import GIB, Spent, load, total
 from penstock.brain.store.database import Database
 from penstock.brain.store.rollups import SpentRow, spent_pages
@@ -22,7 +23,6 @@ MOST_SECONDS: Final = 92 * 86_400.0
 """The longest range that is summed up at once."""
 MOST_ROWS: Final = 2_000_000
 """Roll-ups that are read for one bill: 1,000 jobs over two weeks."""
-HOUR: Final = 3600.0
 
 Key = tuple[str, ...]
 
@@ -33,14 +33,6 @@ class CostsBy(StrEnum):
     JOB = "job"
     USER = "user"
     NAMESPACE = "namespace"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
-    """What something costs, and how much of that was idle; in the currency of the prices."""
-
-    cost: float
-    idle: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,26 +56,6 @@ class Bill:
     currency: str | None
     lines: Sequence[CostLine]
     total: CostLine
-
-
-def priced(spent: Spent, prices: PriceSettings | None) -> Amount | None:
-    """What was spent at these prices."""
-    if prices is None:
-        return None
-    return Amount(
-        cost=(
-            spent.core_seconds * prices.core_hour
-            + spent.gib_seconds * prices.gib_hour
-            + spent.accelerator_seconds * prices.accelerator_hour
-        )
-        / HOUR,
-        idle=(
-            spent.idle_core_seconds * prices.core_hour
-            + spent.idle_gib_seconds * prices.gib_hour
-            + spent.idle_accelerator_seconds * prices.accelerator_hour
-        )
-        / HOUR,
-    )
 
 
 class CostService:

@@ -1,0 +1,152 @@
+"""What a job will have cost when its steps are done, and whether its budget bears a plan.
+
+    cost = spent so far + steps left / steps per second * what its pods cost per second
+
+The budget is the user's (`spec.budget`), the prices are the Brain's. A plan that is expected to
+cost more than the budget is not taken, unless it costs no more than to stay. Where the job is
+expected to cost more than its budget as it is, or has, the cheapest steps are planned for
+(`penstock.brain.model.objective`).
+
+Guarantee: no job is ended for its budget, and no plan is held that says nothing of speed, as one
+that saves a pod from running out of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.base.enums import Role
+from penstock.brain.planning import (
+    History,
+    JobDescription,
+    Plan,
+    Prediction,
+    RolePlan,
+    Spending,
+)
+
+HOUR: Final = 3600.0
+GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a job is expected to have cost at its end; nine in ten speeds lie within the range."""
+
+    value: float
+    low: float
+    high: float | None
+    """None: nothing bounds it, as the speed may be none at all."""
+
+    def in_words(self, currency: str) -> str:
+        """The figure and its range."""
+        most = "any amount" if self.high is None else f"{self.high:,.2f}"
+        return f"{self.value:,.2f} {currency} ({self.low:,.2f} to {most})"
+
+
+def staying(history: History, job: JobDescription) -> Cost | None:
+    """What the job will have cost as it is; None without a budget, prices, or a known end."""
+    spending = history.spending
+    if spending is None or job.budget is None:
+        return None
+    return _cost(spending, hourly(spending, {}), spending.prediction)
+
+
+def becoming(
+    roles: Mapping[Role, RolePlan],
+    prediction: Prediction | None,
+    history: History,
+    job: JobDescription,
+) -> Cost | None:
+    """The same once these roles are as a plan says, with the speed that it predicts."""
+    spending = history.spending
+    if spending is None or job.budget is None:
+        return None
+    return _cost(spending, hourly(spending, roles), prediction)
+
+
+def over(history: History, job: JobDescription) -> bool:
+    """Whether the job has cost its budget, or is expected to cost more as it is."""
+    if history.spending is None or job.budget is None:
+        return False
+    if history.spending.spent >= job.budget:
+        return True
+    cost = staying(history, job)
+    return cost is not None and cost.value > job.budget
+
+
+def bears(
+    roles: Mapping[Role, RolePlan],
+    prediction: Prediction | None,
+    history: History,
+    job: JobDescription,
+) -> bool:
+    """Whether the budget bears a plan, or the plan at least costs no more than to stay."""
+    cost = becoming(roles, prediction, history, job)
+    if cost is None or job.budget is None or cost.value <= job.budget:
+        return True
+    now = staying(history, job)
+    return now is not None and cost.value <= now.value
+
+
+def refusal(plan: Plan, history: History, job: JobDescription) -> str:
+    """Why the budget does not bear a plan; empty where it does."""
+    if bears(plan.roles, plan.prediction, history, job):
+        return ""
+    cost = becoming(plan.roles, plan.prediction, history, job)
+    assert cost is not None
+    assert history.spending is not None
+    currency = history.spending.currency
+    return f"the job would cost {cost.in_words(currency)}, its budget is {job.budget:g} {currency}"
+
+
+def warning(history: History, job: JobDescription) -> str:
+    """What the owner of a job over its budget is told; empty where it is within."""
+    if not over(history, job) or history.spending is None:
+        return ""
+    spending, cost = history.spending, staying(history, job)
+    currency = spending.currency
+    if spending.spent >= (job.budget or 0.0):
+        said = f"the job has cost {spending.spent:,.2f} {currency}, all of its budget"
+    else:
+        said = "the job is expected to cost more than its budget"
+    said += f" of {job.budget:g} {currency}"
+    if cost is not None:
+        said += f": {cost.in_words(currency)} at its end"
+    return f"{said}; it trains on with the cheapest resources that are known"
+
+
+def hourly(spending: Spending, roles: Mapping[Role, RolePlan]) -> float:
+    """What the job's pods cost in an hour, once these roles are as a plan says.
+
+    A role keeps the accelerators of each of its pods, and its size where the plan says none.
+    """
+    total = 0.0
+    for role in spending.pods.keys() | roles.keys():
+        now, planned = spending.pods.get(role), roles.get(role, RolePlan())
+        count = planned.replicas
+        if count is None:
+            count = 0 if now is None else now.count
+        own = {rank: one for rank, one in planned.ranks.items() if rank < count}
+        milli_cpu = float(planned.milli_cpu or (now.milli_cpu if now else 0))
+        memory = float(planned.memory_bytes or (now.memory_bytes if now else 0))
+        cpus = [own[rank].milli_cpu if rank in own else None for rank in range(count)]
+        memories = [own[rank].memory_bytes if rank in own else None for rank in range(count)]
+        total += sum(one or milli_cpu for one in cpus) / 1000 * spending.core_hour
+        total += sum(one or memory for one in memories) / GIB * spending.gib_hour
+        total += (now.accelerators if now else 0.0) * count * spending.accelerator_hour
+    return total
+
+
+def _cost(spending: Spending, hour: float, speed: Prediction | None) -> Cost | None:
+    if spending.steps_left is None or speed is None or speed.steps_per_second <= 0:
+        return None
+    rest = spending.steps_left * hour / HOUR
+    slowest = speed.steps_per_second - speed.error_steps_per_second
+    return Cost(
+        spending.spent + rest / speed.steps_per_second,
+        spending.spent + rest / (speed.steps_per_second + speed.error_steps_per_second),
+        spending.spent + rest / slowest if slowest > 0 else None,
+    )
