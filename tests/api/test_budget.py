@@ -73,6 +73,36 @@ def test_a_plan_says_what_the_job_will_have_cost_and_none_is_over_the_budget(
     asyncio.run(run())
 
 
+def test_a_job_over_its_budget_is_told_so_with_figure_and_range(sqlite_url: str) -> None:
+    async def run() -> None:
+        clock = Clock(BEGIN)
+        async with api(sqlite_url, clock=clock, settings=PRICED) as service:
+            await trained(service, clock, 5.0, 10.0)
+            assert (await service.http.get("/v1/jobs/one")).json()["warning"] == ""
+            await service.brain.planner.plan("one", Trigger.INTERVAL)
+            said = (await service.http.get("/v1/jobs/one")).json()["warning"]
+            assert said.startswith("the job has cost ")
+            assert " EUR, all of its budget of 5 EUR: " in said
+            assert ") at its end; it trains on with the cheapest resources" in said
+            late = {"samples": [sample(BEGIN + 662, step=7000)]}
+            receipt = (await service.http.post("/v1/jobs/one/samples", json=late)).json()
+            assert receipt["warning"] == said
+
+    asyncio.run(run())
+
+
+def test_a_budget_without_prices_is_told_to_change_nothing(sqlite_url: str) -> None:
+    async def run() -> None:
+        clock = Clock(BEGIN)
+        async with api(sqlite_url, clock=clock) as service:
+            await trained(service, clock, 5.0, 10.0)
+            plan = await newest_plan(service)
+            assert plan["roles"]["worker"]["replicas"] > 1
+            assert "no prices" in (await service.http.get("/v1/jobs/one")).json()["warning"]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("budget", [0, -5, "much"])
 def test_a_budget_of_nothing_is_refused(sqlite_url: str, budget: object) -> None:
     async def run() -> None:

@@ -38,6 +38,18 @@ def test_figures_have_their_range_and_what_they_stand_on() -> None:
     assert "GPU-hours" not in shown
 
 
+@pytest.mark.parametrize(
+    ("budget", "said"), [("12", "more than"), ("15", "likely within"), ("20.5", "is within")]
+)
+def test_the_cost_is_held_against_the_budget(budget: str, said: str) -> None:
+    found = Forecast(cost=expected(12.5, 10, 20), currency="EUR", finished_jobs=12)
+    [note] = [line for line in forecast.notes(found, budget) if "budget" in line]
+    assert said in note
+    assert not [line for line in forecast.notes(found) if "budget" in line]
+    unpriced = Forecast(finished_jobs=12)
+    assert not [line for line in forecast.notes(unpriced, budget) if "the budget" in line]
+
+
 def test_what_is_not_known_is_said() -> None:
     nothing = forecast.notes(Forecast(finished_jobs=0))
     assert "nothing is known of jobs like it" in nothing[0]

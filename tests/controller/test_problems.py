@@ -51,6 +51,19 @@ def test_what_cannot_be_written_is_a_condition_and_an_event_and_so_is_its_end(li
     assert life.events().count("StorageRecovered") == 1
 
 
+def test_a_budget_that_is_not_kept_is_told_and_the_job_runs_on(life: Life) -> None:
+    running(life)
+    over = "the job is expected to cost more than its budget of 25 EUR"
+    say(life, problem("BudgetNotKept", over))
+    life.settle()
+    assert life.condition("Running") == ("True", "BudgetNotKept")
+    assert life.message("Running") == over
+    assert life.events().count("BudgetNotKept") == 1
+    say(life)
+    life.settle()
+    assert life.condition("Running") == ("True", "EnoughWorkers")
+
+
 def test_the_worst_gives_the_reason_and_all_are_told(life: Life) -> None:
     running(life)
     say(life, problem("StepLogNotWritten", "no step log"), problem("JournalNotWritten", "none"))

@@ -149,6 +149,16 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
         lambda: create(job(spec__deadline="2030-01-31T12:00:00Z")),
     ),
     (
+        "spec.budget",
+        "must be a quantity above zero, such as 500m, 4 or 1.5Gi",
+        lambda: create(job(spec__budget="-5")),
+    ),
+    (
+        "spec.budget",
+        "must be a quantity above zero, such as 500m, 4 or 1.5Gi",
+        lambda: create(job(spec__budget=0)),
+    ),
+    (
         "spec.replicaSpecs.worker.replicas",
         "with framework TensorFlow the number of workers is fixed: replicas must be greater than 0",
         lambda: create(job(spec__framework="TensorFlow")),

@@ -14,6 +14,7 @@ import pytest
 from penstock.base.enums import EventKind, Role, Strategy
 from penstock.base.fields import EXACT_INT_MAX
 from penstock.client import AsyncBrainClient, RetryPolicy
+from penstock.crds.conditions import JobReason
 from penstock.data import job_input
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import (
@@ -64,6 +65,7 @@ class FakeBrain:
         self.samples: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.dropped = 0
+        self.warning = ""
         self.ledger: tuple[int, bytes] | None = None
         self.finished: dict[str, Any] | None = None
 
@@ -88,7 +90,9 @@ class FakeBrain:
         self.samples += batch["samples"]
         self.events += batch["events"]
         self.dropped += batch["dropped"]
-        return httpx.Response(200, json={"accepted": len(batch["samples"]), "repeated": 0})
+        accepted = len(batch["samples"])
+        said = {"accepted": accepted, "repeated": 0, "warning": self.warning}
+        return httpx.Response(200, json=said)
 
     def _finish(self, request: httpx.Request) -> httpx.Response:
         self.finished = json.loads(request.content)
@@ -156,6 +160,27 @@ async def until(ready: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not ready():  # noqa: ASYNC110  (other tasks of this loop change it)
             await asyncio.sleep(0.01)
+
+
+def test_what_the_brain_warns_of_is_a_problem_of_the_job_until_it_is_over() -> None:
+    fake, found = FakeBrain(), books()
+    fake.warning = "the job is expected to cost more than its budget of 25 EUR"
+
+    async def work(link: BrainConnection) -> None:
+        tasks = [
+            asyncio.create_task(link.register(lambda: REGISTRATION)),
+            asyncio.create_task(link.send_samples()),
+        ]
+        await until(lambda: bool(found.problems.current()))
+        [problem] = found.problems.current()
+        assert (problem.reason, problem.message) == (JobReason.BUDGET_NOT_KEPT, fake.warning)
+        assert not problem.fatal
+        fake.warning = ""
+        await until(lambda: not found.problems.current())
+        for task in tasks:
+            task.cancel()
+
+    run(fake, work, found)
 
 
 def test_samples_wait_while_the_brain_is_away_and_arrive_in_order(

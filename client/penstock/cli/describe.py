@@ -234,6 +234,7 @@ def _head(job: Json, known: Job | None, now: float) -> RenderableType:
     fact("Training", f"{spec.get('strategy')}, optimize {spec.get('optimize', 'Auto')}")
     by = f" by {spec['deadline']}" if spec.get("deadline") else ""
     fact("Objective", f"{spec.get('objective') or ''}{by}")
+    fact("Budget", spec.get("budget"))
     limits = spec.get("resourceLimits") or {}
     fact("Limits", ", ".join(f"{name} {amount}" for name, amount in limits.items()))
     signature = spec.get("signature") or {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.base.quantity import parse
 from penstock.cli import manifests, output, wording
 from penstock.cli.listing import AllNamespaces
 from penstock.cli.session import Session, UsageError, connected
@@ -51,7 +52,7 @@ def forecast_(
     found = session.brain.forecast(asked)
     session.show(found.model_dump(mode="json", exclude_none=True), lambda: figures(found))
     if session.output is output.Format.TABLE:
-        for line in notes(found):
+        for line in notes(found, job.spec.budget):
             session.note(line)
 
 
@@ -91,9 +92,15 @@ def figures(found: Forecast) -> RenderableType:
     )
 
 
-def notes(found: Forecast) -> list[str]:
-    """What is to be known beside the figures."""
+def notes(found: Forecast, budget: str | None = None) -> list[str]:
+    """What is to be known beside the figures; ``budget``: as the manifest says it."""
     said = []
+    if budget is not None and found.cost is not None and found.currency is not None:
+        limit = float(parse(budget))
+        over = found.cost.value > limit
+        most = found.cost.high if found.cost.high is not None else found.cost.value
+        within = "more than" if over else "within" if most <= limit else "likely within"
+        said.append(f"the cost is {within} the budget of {limit:,.2f} {found.currency}")
     if found.seconds is None:
         said.append(
             f"nothing is known of jobs like it: of the {found.finished_jobs} that share a part of "

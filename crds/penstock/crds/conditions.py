@@ -127,6 +127,11 @@ class JobReason(ConditionReason):
         "Running=True",
         "A process takes no more steps; the message says which, and where it is.",
     )
+    BUDGET_NOT_KEPT = (
+        "BudgetNotKept",
+        "Running=True",
+        "The job trains on, over its budget or soon so, or without prices; the message says which.",
+    )
     WAITING_FOR_WORKERS = (
         "WaitingForWorkers",
         "Running=False",

@@ -20,6 +20,7 @@ from penstock.base.fields import (
     Int32,
     Int64,
     NullsAreAbsent,
+    PositiveQuantity,
     Quantity,
     Timestamp,
     VolumeName,
@@ -192,6 +193,13 @@ class ElasticJobSpec(Model):
         default=None,
         description="By when the job is to have ended, with objective Deadline. One that cannot be"
         " kept, or is past, makes the job as fast as it can be; it ends no job.",
+    )
+    budget: PositiveQuantity | None = Field(
+        default=None,
+        description="What the job may cost, in the currency of the Brain's prices. Plans that are"
+        " expected to cost more are not taken. A job that has cost it, or is expected to cost more"
+        " as it is, gets the cheapest resources that are known, whatever its objective, and says"
+        " so; it is never ended for it. Without prices it changes nothing.",
     )
     suspend: Flag = Field(
         default=False,

@@ -74,6 +74,11 @@ class EventReason(StrEnum):
         "Warning",
         "An object of the share group is somebody else's: the job runs, and shares nothing.",
     )
+    BUDGET_NOT_KEPT = (
+        "BudgetNotKept",
+        "Warning",
+        "The job trains on, over its budget or soon so, or without prices; the message says which.",
+    )
     STORAGE_FAILING = (
         "StorageFailing",
         "Warning",

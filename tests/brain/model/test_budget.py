@@ -124,6 +124,12 @@ def test_what_the_owner_is_told_has_the_figure_and_its_range() -> None:
     assert spent.startswith("the job has cost 26.50 EUR, all of its budget of 25 EUR: 46.50 EUR")
 
 
+def test_a_budget_without_prices_says_what_to_do() -> None:
+    told = budget.warning(replace(known(), spending=None), limited(25))
+    assert "spec.budget = 25 changes nothing: the Brain has no prices" in told
+    assert budget.warning(replace(known(), spending=None), limited(None)) == ""
+
+
 def growing(amount: float | None) -> Plan | None:
     """A job on one worker at 10 steps/s, which may have 16, asked as the Brain does."""
     pods = {Role.WORKER: replace(PODS, count=4)}

@@ -113,3 +113,15 @@ def test_limits_are_those_of_the_newest_pod_and_servers_are_told_apart_by_incarn
     }
     assert found.servers == {(0, 1): ServerPod(False, 2 << 30), (0, 0): ServerPod(True, 1 << 30)}
     assert found.ended_servers == {(1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("said", "amount"), [(None, None), (250, 250.0), ("12.50", 12.5), ("2k", 2000.0), ("9E", 1e12)]
+)
+def test_the_brain_is_told_of_the_budget(said: object, amount: float | None) -> None:
+    document = job({})
+    if said is not None:
+        document = document.model_copy(
+            update={"spec": document.spec.model_copy(update={"budget": str(said)})}
+        )
+    assert registration_of(document, 4, None).budget == amount

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,10 @@ def _one(count: int) -> bool:
 def _absent(value: object) -> bool:
     """As `_one`, of what a release before had no word for."""
     return value is None
+
+
+MOST_BUDGET: Final = 1e12
+"""More is as good as no bound."""
 
 
 class Signature(WireModel):
@@ -88,7 +92,7 @@ class JobRegistration(WireModel):
     """What the job's resources are chosen for; absent: speed in proportion to what it takes."""
     deadline_seconds: Annotated[Seconds | None, Field(exclude_if=_absent)] = None
     """By when the job is to have ended, with objective Deadline."""
-    budget: Annotated[float | None, Field(gt=0, le=1e12, exclude_if=_absent)] = None
+    budget: Annotated[float | None, Field(gt=0, le=MOST_BUDGET, exclude_if=_absent)] = None
     """What the job may cost, in the currency of the Brain's prices."""
 
     def for_release_before(self) -> JobRegistration:
@@ -105,6 +109,8 @@ class Job(JobRegistration):
     """Active, Lost (nothing heard for 15 minutes), Succeeded or Failed."""
     message: Text = ""
     """Why the job ended, or why it has no initial plan."""
+    warning: Text = ""
+    """What its owner should know, as that it will cost more than its budget."""
     registered_seconds: Seconds
     """When the job was registered first."""
     last_seen_seconds: Seconds

@@ -17,6 +17,7 @@ from penstock.wire.base import (
     Name,
     Rate,
     Seconds,
+    Text,
     WireModel,
 )
 
@@ -204,6 +205,8 @@ class SampleReceipt(WireModel):
     """Samples that were there already, by their time."""
     current_plan: int | None = None
     """Id of the plan in force, so that a trainer sees a new one without asking."""
+    warning: Text = ""
+    """What the job's owner should know, as that it will cost more than its budget."""
 
 
 class Resolution(StrEnum):

@@ -29,7 +29,10 @@ async def send_samples(
         sent_seconds=body.sent,
     )
     return SampleReceipt(
-        accepted=receipt.accepted, repeated=receipt.repeated, current_plan=receipt.current_plan
+        accepted=receipt.accepted,
+        repeated=receipt.repeated,
+        current_plan=receipt.current_plan,
+        warning=receipt.warning,
     )
 
 

@@ -56,6 +56,7 @@ def job(row: JobRow) -> Job:
         budget=described.budget,
         phase=JobPhase(row.phase),
         message=row.message,
+        warning=row.warning,
         registered_seconds=row.registered_seconds,
         last_seen_seconds=row.last_seen_seconds,
         finished_seconds=row.finished_seconds,

@@ -24,7 +24,7 @@ from penstock.brain.control.plan_subscribers import PlanSubscribers
 from penstock.brain.control.spending import spending_of
 from penstock.brain.executor import Outcome, TaskRunner
 from penstock.brain.history import HistoryRecord
-from penstock.brain.model import share_figures
+from penstock.brain.model import budget, share_figures
 from penstock.brain.plan_content import PlanContent, applied, of_plan
 from penstock.brain.planning import AppliedPlan, GroupMember, Limits, Plan
 from penstock.brain.rank_columns import unpack
@@ -56,6 +56,8 @@ class LoadedCase:
     revision: int
     pinned_roles: frozenset[Role]
     incarnations: Mapping[Role, Mapping[int, int]]
+    warning: str = ""
+    """What the job's owner is told so far."""
 
 
 class Planner:
@@ -93,6 +95,7 @@ class Planner:
             JobNotFoundError: No job has this uid.
         """
         loaded = await self.load(uid, trigger)
+        await self._warn(uid, loaded)
         decision = await self._optimizer.decide(loaded.case, self._algorithms.registry)
         self._metrics.decided(decision, trigger)
         for run in decision.runs:
@@ -104,6 +107,13 @@ class Planner:
             return decision
         await self._store(uid, loaded, decision)
         return decision
+
+    async def _warn(self, uid: str, loaded: LoadedCase) -> None:
+        """Keep what the owner of a job with a budget is told; of a job without nothing is."""
+        said = budget.warning(loaded.case.record.without_samples(), loaded.case.job)
+        if said != loaded.warning:
+            async with self._database.write() as session:
+                await Jobs(self._database, session).warn(uid, said)
 
     async def propose(
         self,
@@ -189,6 +199,7 @@ class Planner:
             revision=job.revision,
             pinned_roles=pinned,
             incarnations=_incarnations(record),
+            warning=job.warning,
         )
 
     def limits_of(self, registration: Registration, largest_node: int | None) -> Limits:

@@ -103,12 +103,19 @@ def refusal(plan: Plan, history: History, job: JobDescription) -> str:
 
 
 def warning(history: History, job: JobDescription) -> str:
-    """What the owner of a job over its budget is told; empty where it is within."""
-    if not over(history, job) or history.spending is None:
+    """What the owner of a job is told whose budget is not kept; empty where it is, or absent."""
+    if job.budget is None:
+        return ""
+    if history.spending is None:
+        return (
+            f"spec.budget = {job.budget:g} changes nothing: the Brain has no prices; set `prices` "
+            "in its configuration"
+        )
+    if not over(history, job):
         return ""
     spending, cost = history.spending, staying(history, job)
     currency = spending.currency
-    if spending.spent >= (job.budget or 0.0):
+    if spending.spent >= job.budget:
         said = f"the job has cost {spending.spent:,.2f} {currency}, all of its budget"
     else:
         said = "the job is expected to cost more than its budget"

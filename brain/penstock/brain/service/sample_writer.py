@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from penstock.base.enums import JobPhase
 from penstock.brain.errors import BrainError, JobFinishedError, JobNotFoundError
 from penstock.brain.store.database import Database
-from penstock.brain.store.jobs import JobProgress, Jobs
+from penstock.brain.store.jobs import JobProgress, Jobs, JobState
 from penstock.brain.store.samples import Samples
 
 MOST_AT_ONCE: Final = 128
@@ -45,6 +44,7 @@ class Written:
 
     accepted: int
     current_plan: int | None
+    warning: str = ""
 
 
 @dataclass(slots=True)
@@ -126,11 +126,12 @@ class SampleWriter:
                 if key in added:
                     added.discard(key)  # the same sample twice in one group is new once
                     new += 1
-            results.append(Written(new, states[each.batch.uid][1]))
+            _, plan, warning = states[each.batch.uid]
+            results.append(Written(new, plan, warning))
         return results
 
 
-def _refusal(states: Mapping[str, tuple[JobPhase, int | None]], batch: Batch) -> BrainError | None:
+def _refusal(states: Mapping[str, JobState], batch: Batch) -> BrainError | None:
     if batch.uid not in states:
         return JobNotFoundError(batch.uid)
     phase = states[batch.uid][0]

@@ -55,6 +55,7 @@ class Receipt:
     accepted: int
     repeated: int
     current_plan: int | None
+    warning: str = ""
 
 
 class SampleService:
@@ -146,7 +147,7 @@ class SampleService:
         self._metrics.samples.labels("accepted").inc(accepted)
         self._metrics.samples.labels("repeated").inc(len(rows) - accepted)
         self._metrics.samples_dropped.inc(dropped)
-        return Receipt(accepted, len(rows) - accepted, written.current_plan)
+        return Receipt(accepted, len(rows) - accepted, written.current_plan, written.warning)
 
     async def rollups(
         self,

@@ -44,6 +44,10 @@ class LiveJob(NamedTuple):
     symptoms: str
 
 
+JobState = tuple[JobPhase, int | None, str]
+"""Phase, plan in force and warning."""
+
+
 class Jobs:
     """The jobs, within one transaction."""
 
@@ -103,14 +107,17 @@ class Jobs:
         )
         return False
 
-    async def states(self, uids: Iterable[str]) -> dict[str, tuple[JobPhase, int | None]]:
-        """Phase and plan in force of those of the jobs that exist."""
+    async def states(self, uids: Iterable[str]) -> dict[str, JobState]:
+        """Phase, plan in force and warning of those of the jobs that exist."""
         rows = await self._session.execute(
-            select(col(JobRow.uid), col(JobRow.phase), col(JobRow.current_plan)).where(
-                col(JobRow.uid).in_(list(uids))
-            )
+            select(
+                col(JobRow.uid),
+                col(JobRow.phase),
+                col(JobRow.current_plan),
+                col(JobRow.warning),
+            ).where(col(JobRow.uid).in_(list(uids)))
         )
-        return {row[0]: (JobPhase(row[1]), row[2]) for row in rows}
+        return {row[0]: (JobPhase(row[1]), row[2], row[3]) for row in rows}
 
     async def active_names(self, uids: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Namespace and name of those of the jobs that have not ended."""
@@ -202,6 +209,12 @@ class Jobs:
                 last_seen_seconds=now,
                 revision=col(JobRow.revision) + 1,
             )
+        )
+
+    async def warn(self, uid: str, warning: str) -> None:
+        """Say what a job's owner should know; empty: nothing any more."""
+        await self._session.execute(
+            update(JobRow).where(col(JobRow.uid) == uid).values(warning=warning[:1024])
         )
 
     async def explain(self, uid: str, message: str) -> None:
@@ -326,6 +339,7 @@ class Jobs:
 _TABLE: Final[Table] = JobRow.__table__  # type: ignore[attr-defined]
 _COUNTERS: Final[dict[str, Any]] = {
     "message": "",
+    "warning": "",
     "step": 0,
     "steps_per_second": 0.0,
     "world_size": 0,

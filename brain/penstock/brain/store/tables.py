@@ -80,6 +80,7 @@ class JobRow(Table, table=True):
     description: str = Field(sa_type=Text)
     phase: str = Field(default="Active", max_length=16)
     message: str = Field(default="", max_length=1024)
+    warning: str = Field(default="", max_length=1024, sa_column_kwargs={"server_default": ""})
     registered_seconds: float = _seconds()
     last_seen_seconds: float = _seconds()
     finished_seconds: float | None = _seconds(default=None, nullable=True)

@@ -63,6 +63,8 @@ def set_running(
         conditions.set(JobCondition.RUNNING, False, JobReason.WAITING_FOR_WORKERS, text)
     elif still := [one for one in problems if one.reason is JobReason.TRAINING_STANDS_STILL]:
         conditions.set(JobCondition.RUNNING, True, still[0].reason, still[0].message)
+    elif over := [one for one in problems if one.reason is JobReason.BUDGET_NOT_KEPT]:
+        conditions.set(JobCondition.RUNNING, True, over[0].reason, over[0].message)
     elif input_is_local:
         text += "; data workers kept failing, so the input pipeline runs in the workers"
         conditions.set(JobCondition.RUNNING, True, JobReason.INPUT_RUNS_LOCALLY, text)

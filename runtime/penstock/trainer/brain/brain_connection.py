@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from penstock.base.enums import TRAINER_ROLE
 from penstock.client import (
     AsyncBrainClient,
     BrainError,
@@ -21,6 +22,7 @@ from penstock.client import (
     RetryPolicy,
     SampleBuffer,
 )
+from penstock.crds.conditions import JobReason
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import REPORT_SECONDS
 from penstock.throughput.profiles.profile import Profile
@@ -33,7 +35,7 @@ from penstock.trainer.control.coordinator import Coordinator
 from penstock.wire import JobRegistration, Plan
 from penstock.wire.problems import ProblemType
 from penstock.wire.profiles import ProfileBody, ProfileSource
-from penstock.wire.samples import JobEvent, SampleBatch
+from penstock.wire.samples import JobEvent, SampleBatch, SampleReceipt
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class BrainConnection:
     ) -> None:
         self._client = client
         self._uid = uid
+        self._coordinator = coordinator
         self._failures = FailureLog()
         self._sampler = JobSampler(coordinator, dispatcher)
         self.copies = LedgerCopies(client, uid, coordinator, self._failures)
@@ -211,6 +214,14 @@ class BrainConnection:
                 "the Brain is of an older release: it does not hear of objectives and deadlines"
             )
 
+    def _note(self, receipt: SampleReceipt) -> None:
+        """What the Brain has to say to the job's owner becomes a condition of the job."""
+        problems, reason = self._coordinator.problems, JobReason.BUDGET_NOT_KEPT
+        if receipt.warning:
+            problems.report(TRAINER_ROLE, reason, receipt.warning, time.monotonic())
+        else:
+            problems.clear(TRAINER_ROLE, reason)
+
     async def _send_batch(self, batch: SampleBatch) -> None:
         """Send samples in words that the Brain knows, which may be of the release before.
 
@@ -218,14 +229,11 @@ class BrainConnection:
             BrainError: it was not there, or refused them for something else.
         """
         plain = batch.for_release_before()
-        if plain == batch:
-            await self._client.send_samples(self._uid, batch)
-            return
-        if time.monotonic() < self._plain_until:
-            await self._client.send_samples(self._uid, plain)
+        if plain == batch or time.monotonic() < self._plain_until:
+            self._note(await self._client.send_samples(self._uid, plain))
             return
         try:
-            await self._client.send_samples(self._uid, batch)
+            self._note(await self._client.send_samples(self._uid, batch))
         except BrainRefusedError as error:
             if error.problem.status not in UNREADABLE:
                 raise

@@ -18,6 +18,7 @@ from penstock.job.identities import PodIdentity
 from penstock.parameter_server.control.records.servers import ServerPod
 from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, JobFacts
 from penstock.wire import JobRegistration, Plan, RoleDescription, Signature
+from penstock.wire.jobs import MOST_BUDGET
 
 Json = dict[str, Any]
 _RUNNING: Final = "Running"
@@ -151,7 +152,12 @@ def registration_of(
         total_steps=total_steps,
         objective=spec.objective,
         deadline_seconds=spec.deadline.timestamp() if spec.deadline else None,
+        budget=_budget(spec.budget),
     )
+
+
+def _budget(said: str | None) -> float | None:
+    return None if said is None else min(float(quantity.parse(said)), MOST_BUDGET)
 
 
 def scale_of(plan: Plan, identity: PodIdentity) -> Json | None:

@@ -67,6 +67,8 @@ def transitions(conditions: Conditions) -> list[RecordEvent]:
         known = _BY_STATUS.get((kind, found.status))
         if kind is JobCondition.SCALING and found.reason in _SCALING:
             known = _SCALING[found.reason]
+        if kind is JobCondition.RUNNING and found.reason == JobReason.BUDGET_NOT_KEPT:
+            known = EventReason.BUDGET_NOT_KEPT
         if known is not None:
             events.append(RecordEvent(known, found.message[:1024] or found.reason))
     return events
