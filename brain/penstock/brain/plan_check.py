@@ -7,7 +7,6 @@ spec and limits allow, with every role taken together as it would be after the p
 from __future__ import annotations
 
 from penstock.base.enums import Role, Strategy
-from penstock.brain.model import budget
 from penstock.brain.planning import (
     AppliedPlan,
     History,
@@ -37,8 +36,6 @@ def check(plan: Plan, job: JobDescription, limits: Limits, history: History) -> 
         _check_role(role, after[role], job, limits)
     _check_total("cpu (milli-cores)", _total(after, job, "milli_cpu"), limits.milli_cpu)
     _check_total("memory (bytes)", _total(after, job, "memory_bytes"), limits.memory_bytes)
-    if why := budget.refusal(plan, history, job):
-        raise PlanRefusedError("budget", why)
 
 
 def _check_role(role: Role, plan: RolePlan, job: JobDescription, limits: Limits) -> None:

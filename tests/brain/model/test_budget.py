@@ -14,7 +14,6 @@ from penstock.brain.algorithms.scale_allreduce import ScaleAllReduceParams
 from penstock.brain.algorithms.to_objective import ToObjectiveParams
 from penstock.brain.model import budget
 from penstock.brain.model.objective import Aim, aim
-from penstock.brain.plan_check import PlanRefusedError, check
 from penstock.brain.planning import (
     History,
     JobDescription,
@@ -92,15 +91,14 @@ def test_a_plan_that_costs_more_than_the_budget_and_than_to_stay_is_refused() ->
         message="it is faster",
         prediction=predicted(15.0, 1.0),
     )
-    with pytest.raises(PlanRefusedError) as refused:
-        check(dear, limited(35), Limits(), known())
-    assert "36.67 EUR (35.00 to 38.57), its budget is 35 EUR" in str(refused.value)
-    check(dear, limited(37), Limits(), known())
+    why = budget.refusal(dear, known(), limited(35))
+    assert "36.67 EUR (35.00 to 38.57), its budget is 35 EUR" in why
+    assert budget.refusal(dear, known(), limited(37)) == ""
     cheap = replace(dear, roles=workers(1), prediction=predicted(6.0))
-    check(cheap, limited(20), Limits(), known())  # over as well, and less than to stay
-    check(replace(dear, prediction=None), limited(1), Limits(), known())
-    check(dear, limited(None), Limits(), known())
-    check(dear, limited(35), Limits(), replace(known(), spending=None))
+    assert budget.refusal(cheap, known(), limited(20)) == "", "over, and less than to stay"
+    assert budget.refusal(replace(dear, prediction=None), known(), limited(1)) == ""
+    assert budget.refusal(dear, known(), limited(None)) == ""
+    assert budget.refusal(dear, replace(known(), spending=None), limited(35)) == ""
 
 
 @pytest.mark.parametrize("objective", [None, *Objective])

@@ -203,6 +203,8 @@ def _checked(run: Run, plan: Plan, case: Case) -> Run:
         return replace(run, outcome=Outcome.REFUSED, detail=str(error))
     if not changes(plan, known, case.shard_weights):
         return replace(run, outcome=Outcome.NO_PLAN, plan=None)
+    if why := budget.refusal(plan, known, case.job):
+        return replace(run, outcome=Outcome.REFUSED, detail=f"budget: {why}")
     return run
 
 
