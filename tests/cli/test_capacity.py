@@ -87,6 +87,33 @@ def test_the_cluster_and_the_jobs_are_shown_before_and_after() -> None:
     assert "8 jobs go on or wait as before" in text
 
 
+def test_a_job_that_moves_fits_on_a_line_and_has_one_figure_for_what_stays() -> None:
+    side = {
+        "pods": {"worker": 16},
+        "steps_per_second": between(3.46, 3.09, 3.82),
+        "remaining_seconds": between(11_520, 10_380, 12_840),
+        "cost_per_hour": 42.0,
+        "remaining_cost": between(134.54, 121.66, 150.48),
+    }
+    moves = {
+        "uid": "u",
+        "namespace": "research",
+        "name": "a-job-with-a-long-name",
+        "effect": "Moves",
+        "lost": {"worker": 2},
+        "before": side,
+        "after": side,
+    }
+    lines = printed(answer(jobs=[moves])).splitlines()
+    [job] = [line for line in lines if "a-job-with-a-long-name" in line]
+    words = "research  a-job-with-a-long-name  Moves  16 > 16  2 worker"
+    assert job.split()[:8] == words.split()
+    assert "3.46 (3.09..3.82)" in job
+    assert "3h12m (2h53m..3h34m)" in job
+    assert "42.00" in job
+    assert "135 (122..150)" in job
+
+
 def test_where_nothing_changes_this_is_said_and_without_prices_no_money() -> None:
     text = printed(answer(jobs=[], currency=None, nodes_per_hour=None, unchanged_jobs=1))
     assert "1 job goes on or waits as before" in text

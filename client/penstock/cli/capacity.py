@@ -186,14 +186,14 @@ def _jobs(found: ClusterWhatIf) -> RenderableType:
     columns: list[output.Column] = [
         ("NAMESPACE", "whole"),
         ("JOB", "whole"),
-        "EFFECT",
-        ("WORKERS", "right"),
+        ("EFFECT", "whole"),
+        ("WORKERS", "whole"),
         "LOST",
-        ("STEPS/S", "right"),
-        ("LEFT", "right"),
+        "STEPS/S",
+        "LEFT",
     ]
     if currency is not None:
-        columns += [(f"{currency}/H", "right"), (f"{currency} LEFT", "right")]
+        columns += [f"{currency}/H", f"{currency} LEFT"]
     columns.append("NOTE")
     return output.table(columns, [_job(one, with_cost=currency is not None) for one in found.jobs])
 
@@ -215,25 +215,28 @@ def _job(one: JobWhatIf, *, with_cost: bool) -> list[str]:
         row.append(_change(before.remaining_seconds, after.remaining_seconds, wording.duration))
     if with_cost:
         hourly = [
-            "-" if cost is None else f"{cost:,.2f}"
+            "-" if cost is None else _money(cost)
             for cost in (before.cost_per_hour, after.cost_per_hour)
         ]
-        row.append(" > ".join(hourly))
+        row.append(" > ".join(dict.fromkeys(hourly)))
         if one.forecast_cost is not None:
-            row.append(f"{one.forecast_cost.value:,.2f} in all")
+            row.append(f"{_money(one.forecast_cost.value)} in all")
         else:
             row.append(_change(before.remaining_cost, after.remaining_cost, _money))
     return [*row, one.note]
 
 
 def _money(value: float) -> str:
-    return f"{value:,.2f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}"
 
 
 def _change(before: Between | None, after: Between | None, words: Callable[[float], str]) -> str:
+    """What it was and would be, with the range of the latter; once where nothing changes."""
     if before is None and after is None:
         return ""
-    return f"{_range(before, words)} > {_range(after, words)}"
+    if before == after:
+        return _range(after, words)
+    return f"{'?' if before is None else words(before.value)} > {_range(after, words)}"
 
 
 def _range(one: Between | None, words: Callable[[float], str]) -> str:
