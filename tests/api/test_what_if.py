@@ -122,6 +122,7 @@ def test_a_job_without_history_says_so_and_has_no_figures(sqlite_url: str) -> No
         ({"fail_node": "a", "shape": {"milli_cpu": 1}}, "shape is of nodes that come or go"),
         ({"nodes": 1, "shape": {"memory_bytes": 5}}, "a node without CPU runs no pod"),
         ({"nodes": 1, "shape": {"milli_cpu": -5}}, "milli_cpu"),
+        ({"nodes": 1, "shape": {"milli_cpu": 5, "accelerators": {"gpu": 500}}}, "at most 128"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

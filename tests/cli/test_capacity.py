@@ -154,6 +154,9 @@ def test_what_is_asked() -> None:
         (("1", "cpu=1,cpu=2,memory=1Gi", None), "once each"),
         (("1", "cpu=-1,memory=1Gi", None), "cpu"),
         (("1", "96", None), "as cpu=96"),
+        (("1", "cpu=1,memory=1Gi,gpu=500", None), "at most 128"),
+        (("1", "cpu=1,memory=1Gi,gpu=5000", None), "less than or equal to 1024"),
+        ((None, None, "n" * 300), "fail_node: .* at most 253"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

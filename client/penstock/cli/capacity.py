@@ -59,25 +59,38 @@ def question(
     Raises:
         UsageError: The options do not go together, or one cannot be read.
     """
+    from pydantic import ValidationError
+
     from penstock.wire import ClusterWhatIfRequest, Resources
 
     if (nodes is None) == (fail_node is None):
         raise UsageError("say either --nodes (+4, -2) or --fail-node NAME")
-    if nodes is None:
-        if node_shape is not None:
-            raise UsageError("--node-shape: is of nodes that come or go; say --nodes, too")
-        return ClusterWhatIfRequest(fail_node=fail_node)
+    if nodes is None and node_shape is not None:
+        raise UsageError("--node-shape: is of nodes that come or go; say --nodes, too")
+    count = None if nodes is None else _count(nodes)
+    amounts = None if node_shape is None else parse_shape(node_shape)
+    try:
+        shape = None
+        if amounts is not None:
+            milli_cpu, memory_bytes, accelerators = amounts
+            shape = Resources(
+                milli_cpu=milli_cpu, memory_bytes=memory_bytes, accelerators=accelerators
+            )
+        return ClusterWhatIfRequest(nodes=count, shape=shape, fail_node=fail_node)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{field}: {first['msg']}".removeprefix(": ")) from error
+
+
+def _count(nodes: str) -> int:
     try:
         count = int(nodes)
     except ValueError:
         raise UsageError(f"--nodes {nodes}: say a whole number, such as +4 or -2") from None
     if not 1 <= abs(count) <= 1000:
         raise UsageError(f"--nodes {nodes}: say 1 to 1000 more, or -1 to -1000 for fewer")
-    shape = None
-    if node_shape is not None:
-        milli_cpu, memory_bytes, accelerators = parse_shape(node_shape)
-        shape = Resources(milli_cpu=milli_cpu, memory_bytes=memory_bytes, accelerators=accelerators)
-    return ClusterWhatIfRequest(nodes=count, shape=shape)
+    return count
 
 
 def parse_shape(text: str) -> tuple[int, int, dict[str, int]]:

@@ -12,6 +12,7 @@ from penstock.wire.forecasts import Expected
 from penstock.wire.workload import JobUid, Resources, Word
 
 MOST_CHANGED: Final = 1000
+MOST_ACCELERATORS: Final = 128
 Counts = dict[Word, Counter]
 
 
@@ -36,6 +37,8 @@ class ClusterWhatIfRequest(WireModel):
             raise ValueError("shape is of nodes that come or go: say nodes")
         if self.shape is not None and not self.shape.milli_cpu:
             raise ValueError("shape.milli_cpu is 0: a node without CPU runs no pod")
+        if self.shape is not None and sum(self.shape.accelerators.values()) > MOST_ACCELERATORS:
+            raise ValueError(f"shape.accelerators: a node has at most {MOST_ACCELERATORS} in all")
         return self
 
 

@@ -17,7 +17,8 @@ MAX_POD_GROUPS: Final = 2000
 Label = Annotated[str, Field(max_length=320, pattern=NO_NUL)]
 Word = Annotated[str, Field(max_length=32, pattern=NO_NUL)]
 JobUid = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
-Kinds = Annotated[dict[Name, Counter], Field(max_length=16)]
+PodCount = Annotated[int, Field(ge=0, le=10_000)]
+Kinds = Annotated[dict[Name, Annotated[int, Field(ge=0, le=1024)]], Field(max_length=16)]
 
 
 class Resources(WireModel):
@@ -48,7 +49,7 @@ class WorkloadNode(WireModel):
     most_pods: Counter | None = None
     others: Resources = Resources()
     """What pods of no job hold of it."""
-    other_pods: Counter = 0
+    other_pods: PodCount = 0
 
 
 class LabelExpression(WireModel):
@@ -91,7 +92,7 @@ class WorkloadPods(WireModel):
     role: Word = ""
     node: Name = ""
     """Where they are; empty: they wait for a node."""
-    count: Counter = 1
+    count: PodCount = 1
     request: Resources
     """Of each."""
     constraints: Counter = 0

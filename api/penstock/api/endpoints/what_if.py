@@ -70,7 +70,7 @@ async def cluster_what_if(
 
 
 def _asked(content: str, body: ClusterWhatIfRequest) -> tuple[SentWorkload, Workload, Outlook]:
-    """Not on the event loop: a cluster of a thousand nodes takes most of a second."""
+    """Not on the event loop: the largest cluster takes a second or two."""
     sent = SentWorkload.model_validate_json(content)
     workload = wire.read(sent)
     if body.fail_node is not None:

@@ -111,6 +111,10 @@ def outlook(workload: Workload, change: Change, policy: str = "stranding") -> Ou
     before.settle(workload)
     after.settle(workload)
     uids = sorted({one.job for one in workload.pods if one.job})
+    running = _counts(workload.pods, lambda one: bool(one.node))
+    waiting = _counts(workload.pods, lambda one: not one.node)
+    lost = _counts(workload.pods, lambda one: one.node in gone)
+    placed_before, placed_after = before.placed(), after.placed()
     lost_others = NOTHING
     for one in workload.nodes:
         if one.node.name in gone:
@@ -122,11 +126,11 @@ def outlook(workload: Workload, change: Change, policy: str = "stranding") -> Ou
         jobs=tuple(
             JobOutlook(
                 uid=uid,
-                running=_counts(workload.pods, uid, lambda one: bool(one.node)),
-                waiting=_counts(workload.pods, uid, lambda one: not one.node),
-                lost=_counts(workload.pods, uid, lambda one: one.node in gone),
-                before=before.placed(uid),
-                after=after.placed(uid),
+                running=running.get(uid, {}),
+                waiting=waiting.get(uid, {}),
+                lost=lost.get(uid, {}),
+                before=placed_before.get(uid, {}),
+                after=placed_after.get(uid, {}),
                 held_before=before.held(uid),
                 held_after=after.held(uid),
             )
@@ -150,8 +154,9 @@ class _Cluster:
         self._there: Counter[tuple[str, str]] = Counter()
         self._held: dict[str, Amounts] = {}
         self._waiting = 0
-        for one in nodes:
-            snapshot.upsert_node(one.node)
+        # Pods before their nodes: a node is then added up once.
+        there = list(nodes)
+        for one in there:
             # Each pod of no job takes a place; one of them holds what they hold together.
             for number in range(one.other_pods):
                 held = one.others if number == 0 else NOTHING
@@ -165,11 +170,17 @@ class _Cluster:
                     snapshot.upsert_pod(Pod(f"{index}:{number}", group.node, _held(group)))
                 self._there[group.job, group.role] += group.count
                 self._hold(group, group.count)
+        for one in there:
+            snapshot.upsert_node(one.node)
 
     def _hold(self, group: PodGroup, count: int) -> None:
-        held = self._held.get(group.job, NOTHING)
-        for _ in range(count):
-            held = held.plus(_held(group))
+        each = _held(group)
+        together = Amounts(
+            each.milli_cpu * count,
+            each.memory_bytes * count,
+            tuple((kind, number * count) for kind, number in each.accelerators),
+        )
+        held = self._held.get(group.job, NOTHING).plus(together)
         self._held[group.job] = held
 
     def settle(self, workload: Workload) -> None:
@@ -207,11 +218,7 @@ class _Cluster:
                 counts[group.job, group.role] += 1
                 by_group[index] += 1
         jobs = {group.job for _, group in groups}
-        there = sum(
-            count
-            for (job, role), count in (self._there + counts).items()
-            if job in jobs and role in _GANG
-        )
+        there = sum(self._there[job, role] + counts[job, role] for job in jobs for role in _GANG)
         if there < together:
             for uid in placed:
                 self._snapshot.release(uid)
@@ -222,9 +229,12 @@ class _Cluster:
             self._hold(self._pods[index], count)
         self._waiting += sum(group.count for _, group in groups) - counts.total()
 
-    def placed(self, job: str) -> dict[str, int]:
-        """The job's pods that have a node, by role."""
-        return {role: count for (uid, role), count in sorted(self._there.items()) if uid == job}
+    def placed(self) -> dict[str, dict[str, int]]:
+        """By job, the pods that have a node, by role."""
+        found: dict[str, dict[str, int]] = {}
+        for (uid, role), count in sorted(self._there.items()):
+            found.setdefault(uid, {})[role] = count
+        return found
 
     def held(self, job: str) -> Amounts:
         """What these request together."""
@@ -258,10 +268,12 @@ def _held(group: PodGroup) -> Amounts:
 
 
 def _counts(
-    pods: Iterable[PodGroup], uid: str, wanted: Callable[[PodGroup], bool]
-) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for one in pods:
-        if one.job == uid and wanted(one):
-            found[one.role] += one.count
-    return dict(sorted(found.items()))
+    pods: Iterable[PodGroup], wanted: Callable[[PodGroup], bool]
+) -> dict[str, dict[str, int]]:
+    """By job, how many pods of each role are wanted."""
+    found: dict[str, dict[str, int]] = {}
+    for one in sorted(pods, key=lambda group: group.role):
+        if wanted(one):
+            own = found.setdefault(one.job, {})
+            own[one.role] = own.get(one.role, 0) + one.count
+    return found
