@@ -83,7 +83,7 @@ def test_a_job_over_its_budget_is_told_so_with_figure_and_range(sqlite_url: str)
             said = (await service.http.get("/v1/jobs/one")).json()["warning"]
             assert said.startswith("the job has cost ")
             assert " EUR, all of its budget of 5 EUR: " in said
-            assert ") at its end; it trains on with the cheapest resources" in said
+            assert ") at its end; it trains on with fewer resources" in said
             late = {"samples": [sample(BEGIN + 662, step=7000)]}
             receipt = (await service.http.post("/v1/jobs/one/samples", json=late)).json()
             assert receipt["warning"] == said

@@ -75,6 +75,7 @@ class PlanReason(StrEnum):
     PLATEAU = "Plateau"
     CHEAPEST = "Cheapest"
     DEADLINE = "Deadline"
+    BUDGET = "Budget"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

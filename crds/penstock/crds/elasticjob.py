@@ -197,9 +197,9 @@ class ElasticJobSpec(Model):
     budget: PositiveQuantity | None = Field(
         default=None,
         description="What the job may cost, in the currency of the Brain's prices. Plans that are"
-        " expected to cost more are not taken. A job that has cost it, or is expected to cost more"
-        " as it is, gets the cheapest resources that are known, whatever its objective, and says"
-        " so; it is never ended for it. Without prices it changes nothing.",
+        " expected to cost more are not taken. A job that is expected to cost more as it is gets"
+        " fewer resources, whatever its objective, and one that has cost it the cheapest; it says"
+        " so, and is never ended for it. Without prices it changes nothing.",
     )
     suspend: Flag = Field(
         default=False,

@@ -92,12 +92,12 @@ def test_the_runner_up_is_taken_and_the_refusal_has_the_figures() -> None:
     found = decide(35.0)
     assert [run.outcome for run in found.runs] == [Outcome.REFUSED, Outcome.PLANNED]
     assert found.runs[0].detail == (
-        "budget: the job would cost 60.00 EUR (57.06 to 63.33), its budget is 35 EUR"
+        "budget: the job would cost 61.33 EUR (58.39 to 64.67), its budget is 35 EUR"
     )
     assert found.plan is not None
     assert found.plan.algorithm == "cheap"
     assert found.plan.message == (
-        "it is better; by its end it costs 31.43 EUR (30.00 to 33.08) of 35 EUR"
+        "it is better; by its end it costs 31.93 EUR (30.50 to 33.58) of 35 EUR"
     )
     assert found.plan.evidence.figures["budget"] == 35.0
 

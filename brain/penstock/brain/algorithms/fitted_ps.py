@@ -32,7 +32,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.model import objective, plateau
+from penstock.brain.model import budget, objective, plateau
 from penstock.brain.model.measurement import Measurement, all_train, measurements, settled
 from penstock.brain.model.plateau import Plateau
 from penstock.brain.model.ps_model import Fit, fit
@@ -104,7 +104,7 @@ class FittedPsParams(Params):
     """Least predicted gain for which a number of servers is chosen whose spread was inferred."""
     server_interval_seconds: Annotated[float, Field(ge=0)] = 300.0
     """Least time from one change of servers to the next, unless waiting loses more."""
-    change_seconds: Annotated[float, Field(ge=0)] = objective.CHANGE_SECONDS
+    change_seconds: Annotated[float, Field(ge=0)] = budget.CHANGE_SECONDS
     """Of training that a change of servers is taken to cost. Where what is lost by waiting for the
     end of `server_interval_seconds` is more, as after a trial that made the job slower, they change
     at once."""
@@ -146,7 +146,8 @@ def plan(
     """A plan with other workers, or other workers and servers; None while nothing is to be won."""
     aim = objective.aim(history, job)
     now = settled(history, job, params.enough_samples)
-    if now is None or limits.milli_cpu is None or aim.cheapest:
+    cheap = aim.cheapest or aim.within_budget  # `to_objective` plans it
+    if now is None or limits.milli_cpu is None or cheap:
         return None
     if _rests_at_plateau(history, params):
         return None

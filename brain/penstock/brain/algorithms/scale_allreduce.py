@@ -103,7 +103,7 @@ def plan(
     measured = measure(history, params)
     now = present(history, job, measured)
     aim = objective.aim(history, job)
-    if now is None or aim.cheapest:
+    if now is None or aim.cheapest or aim.within_budget:
         return None
     if aim.needed is not None and now.speed >= aim.needed:
         return None  # `to_objective` sees whether fewer would do
@@ -280,9 +280,13 @@ def _slower(one: Measured, top: Measured, params: ScaleAllReduceParams) -> bool:
 
 
 def _gave_back(history: History, present: int, params: ScaleAllReduceParams) -> bool:
-    """Whether the last change took workers back that brought too little, and nothing is new."""
+    """Whether the last change took workers back that brought too little, and nothing is new.
+
+    Those that a budget took back brought too little for their cost.
+    """
     last = history.plans[-1]
-    if last.reason not in (PlanReason.PLATEAU, PlanReason.SCALING_INEFFICIENT):
+    for_good = (PlanReason.SCALING_INEFFICIENT, PlanReason.BUDGET)
+    if last.reason not in (PlanReason.PLATEAU, *for_good):
         return False
     since = last.settled_seconds
     if since is None or history.now_seconds - since > params.rest_seconds:
@@ -291,7 +295,7 @@ def _gave_back(history: History, present: int, params: ScaleAllReduceParams) -> 
     speeds = [sample.steps_per_second for sample in own]
     part = max(params.enough_samples, 8)
     if len(speeds) < 2 * part:
-        return last.reason == PlanReason.SCALING_INEFFICIENT
+        return last.reason in for_good
     return abs(median(speeds[-part:]) / max(median(speeds[:part]), 1e-9) - 1) <= params.drift
 
 
@@ -357,7 +361,7 @@ def _grow(
         else:
             speed, error = _expected(now, count, fewer)
         prediction = Prediction(steps_per_second=speed, error_steps_per_second=error)
-        if not budget.bears({Role.WORKER: RolePlan(replicas=count)}, prediction, history, job):
+        if not budget.fits({Role.WORKER: RolePlan(replicas=count)}, prediction, history, job):
             continue
         return _plan(
             stage=stage,

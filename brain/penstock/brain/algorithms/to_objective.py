@@ -12,6 +12,10 @@ planners do as they always do. Here
   be cheaper. With parameter servers it is the fewest core-seconds per step that the fitted model
   (`penstock.brain.algorithms.fitted_ps`) knows of; memory is not counted.
 
+- A **budget** (`spec.budget`) that the job is about to exceed counts more than either: the most
+  workers that it bears, or a step down where none are known; with parameter servers the cheapest.
+  One that is spent makes the job as Cheapest would.
+
 Speeds between counts of workers that were measured are bounded from below by proportion: more
 workers never make more per worker. So what is given back for a deadline is given back safely.
 
@@ -46,6 +50,7 @@ from penstock.brain.algorithms.scale_allreduce import (
     present,
     useful_counts,
 )
+from penstock.brain.model import budget
 from penstock.brain.model.measurement import measurements, settled
 from penstock.brain.model.objective import HEADROOM, Aim, aim
 from penstock.brain.model.ps_search import Choice, best, cheapest
@@ -62,6 +67,9 @@ from penstock.brain.planning import (
     RolePlan,
 )
 from penstock.brain.sizes import next_stage
+
+STEP_DOWN: Final = 1.5
+"""How many times fewer workers are tried where nothing is known that a budget bears."""
 
 
 class ToObjectiveParams(Params):
@@ -83,7 +91,7 @@ def plan(
 ) -> Plan | None:
     """A plan for the job's objective; None where it has none, or is as it should be."""
     wanted = aim(history, job)
-    if not wanted.cheapest and wanted.needed is None:
+    if not (wanted.cheapest or wanted.within_budget) and wanted.needed is None:
         return None
     if job.strategy is Strategy.PARAMETER_SERVER:
         return _with_servers(history, job, limits, params, wanted)
@@ -106,6 +114,8 @@ def _workers(
         return None
     counts = useful_counts(job, most_workers(history, job, limits))
     known = {count: each for count, each in measured.items() if each.settled}
+    if wanted.within_budget:
+        return _within_budget(history, job, now, known, counts)
     if wanted.needed is None:
         return _cheapest_workers(history, now, known, counts)
     needed = (wanted.after_change if now.speed >= wanted.needed else wanted.needed) * (1 + HEADROOM)
@@ -146,6 +156,55 @@ def _cheapest_workers(
     )
     figures = {"worker_seconds_per_step": _cost(now), "workers_next": float(count)}
     return _worker_plan(history, now, count, PlanReason.CHEAPEST, message, speed, figures)
+
+
+def _within_budget(
+    history: History,
+    job: JobDescription,
+    now: Measured,
+    known: Mapping[int, Measured],
+    counts: Sequence[int],
+) -> Plan | None:
+    """The most workers that the budget bears to the end; where none are known, a step down.
+
+    Fewer workers never make a step dearer, so that a step down saves, or costs time alone.
+    """
+    fewer = [count for count in counts if count < now.workers]
+    if not fewer:
+        return None
+    for count in reversed(fewer):
+        speed = _between(count, now, known)
+        error = 2 * max(one.error for one in known.values())
+        prediction = Prediction(steps_per_second=speed, error_steps_per_second=error)
+        if budget.fits({Role.WORKER: RolePlan(replicas=count)}, prediction, history, job):
+            break
+    else:
+        count = max((one for one in fewer if one <= now.workers / STEP_DOWN), default=fewer[0])
+        speed = _between(count, now, known)
+    message = (
+        f"{now.workers} workers would cost more than the budget of {job.budget:g}; {count} should "
+        f"make {speed:.3g} of the {now.speed:.3g} steps/s for less a step"
+    )
+    figures = {"worker_seconds_per_step": _cost(now), "workers_next": float(count)}
+    return _worker_plan(history, now, count, PlanReason.BUDGET, message, speed, figures)
+
+
+def _between(count: int, now: Measured, known: Mapping[int, Measured]) -> float:
+    """What a count made; between two that were measured at least what lies between their speeds,
+    as workers add ever less; else by the speed of each now."""
+    if count in known:
+        return known[count].speed
+    above = min((one for one in known.values() if one.workers > count), key=_workers_of)
+    below = max((one for one in known.values() if one.workers < count), key=_workers_of,
+                default=None)  # fmt: skip
+    if below is None:
+        return above.speed * count / above.workers
+    part = (count - below.workers) / (above.workers - below.workers)
+    return below.speed + part * (above.speed - below.speed)
+
+
+def _workers_of(one: Measured) -> int:
+    return one.workers
 
 
 def _cost(one: Measured) -> float:

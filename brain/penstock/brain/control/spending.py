@@ -18,7 +18,7 @@ from penstock.brain.history import SampleRecord
 from penstock.brain.model.prices import priced
 from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.model.spent import GIB, Spent, load, of_columns, total
-from penstock.brain.planning import JobDescription, Prediction, RolePods, Spending
+from penstock.brain.planning import JobDescription, Prediction, RolePods, Sample, Spending
 from penstock.brain.rank_columns import unpack
 from penstock.brain.store.rollups import spent_pages
 
@@ -56,7 +56,7 @@ async def spending_of(
     )
 
 
-def speed(samples: Sequence[SampleRecord]) -> Prediction | None:
+def speed(samples: Sequence[SampleRecord | Sample]) -> Prediction | None:
     """The speed at the present number of workers; None while it is not known.
 
     The first sample after a change mixes two numbers with a restart: it is left out.

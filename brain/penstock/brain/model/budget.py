@@ -4,8 +4,8 @@
 
 The budget is the user's (`spec.budget`), the prices are the Brain's. A plan that is expected to
 cost more than the budget is not taken, unless it costs no more than to stay. Where the job is
-expected to cost more than its budget as it is, or has, the cheapest steps are planned for
-(`penstock.brain.model.objective`).
+expected to cost more than its budget as it is, fewer resources are planned for, and where it has,
+the cheapest steps (`penstock.brain.model.objective`).
 
 Guarantee: no job is ended for its budget, and no plan is held that says nothing of speed, as one
 that saves a pod from running out of memory.
@@ -27,6 +27,10 @@ from penstock.brain.planning import (
     Spending,
 )
 
+CHANGE_SECONDS: Final = 60.0
+"""Of training that a change of the resources is taken to cost."""
+MARGIN: Final = 0.02
+"""Of the money that is left, kept for what is not foreseen: changes, and errors of the speed."""
 HOUR: Final = 3600.0
 GIB: Final = 1024**3
 
@@ -60,21 +64,53 @@ def becoming(
     history: History,
     job: JobDescription,
 ) -> Cost | None:
-    """The same once these roles are as a plan says, with the speed that it predicts."""
+    """The same once these roles are as a plan says, with the speed that it predicts.
+
+    The change itself is in it: pods are paid for while the training does not go on.
+    """
     spending = history.spending
     if spending is None or job.budget is None:
         return None
-    return _cost(spending, hourly(spending, roles), prediction)
+    hour = hourly(spending, roles)
+    return _cost(spending, hour, prediction, hour * CHANGE_SECONDS / HOUR)
 
 
 def over(history: History, job: JobDescription) -> bool:
     """Whether the job has cost its budget, or is expected to cost more as it is."""
-    if history.spending is None or job.budget is None:
-        return False
-    if history.spending.spent >= job.budget:
-        return True
     cost = staying(history, job)
-    return cost is not None and cost.value > job.budget
+    return spent(history, job) or (cost is not None and cost.value > (job.budget or 0.0))
+
+
+def spent(history: History, job: JobDescription) -> bool:
+    """Whether the job has cost its budget."""
+    return (
+        history.spending is not None
+        and job.budget is not None
+        and history.spending.spent >= job.budget
+    )
+
+
+def tight(history: History, job: JobDescription) -> bool:
+    """Whether the job as it is leaves less than the margin of its budget."""
+    cost = staying(history, job)
+    return cost is not None and cost.value > _with_margin(history, job)
+
+
+def fits(
+    roles: Mapping[Role, RolePlan],
+    prediction: Prediction | None,
+    history: History,
+    job: JobDescription,
+) -> bool:
+    """Whether a plan leaves the margin of the budget; where its cost cannot be told, it does."""
+    cost = becoming(roles, prediction, history, job)
+    return cost is None or cost.value <= _with_margin(history, job)
+
+
+def _with_margin(history: History, job: JobDescription) -> float:
+    assert history.spending is not None
+    assert job.budget is not None
+    return job.budget - MARGIN * max(0.0, job.budget - history.spending.spent)
 
 
 def bears(
@@ -83,11 +119,11 @@ def bears(
     history: History,
     job: JobDescription,
 ) -> bool:
-    """Whether the budget bears a plan, or the plan at least costs no more than to stay."""
+    """Whether the budget bears a plan, or it costs no more than to stay, the change apart."""
     cost = becoming(roles, prediction, history, job)
     if cost is None or job.budget is None or cost.value <= job.budget:
         return True
-    now = staying(history, job)
+    now = becoming({}, history.spending.prediction, history, job) if history.spending else None
     return now is not None and cost.value <= now.value
 
 
@@ -122,7 +158,7 @@ def warning(history: History, job: JobDescription) -> str:
     said += f" of {job.budget:g} {currency}"
     if cost is not None:
         said += f": {cost.in_words(currency)} at its end"
-    return f"{said}; it trains on with the cheapest resources that are known"
+    return f"{said}; it trains on with fewer resources, as far as there are fewer"
 
 
 def hourly(spending: Spending, roles: Mapping[Role, RolePlan]) -> float:
@@ -147,13 +183,16 @@ def hourly(spending: Spending, roles: Mapping[Role, RolePlan]) -> float:
     return total
 
 
-def _cost(spending: Spending, hour: float, speed: Prediction | None) -> Cost | None:
+def _cost(
+    spending: Spending, hour: float, speed: Prediction | None, more: float = 0.0
+) -> Cost | None:
     if spending.steps_left is None or speed is None or speed.steps_per_second <= 0:
         return None
+    before = spending.spent + more
     rest = spending.steps_left * hour / HOUR
     slowest = speed.steps_per_second - speed.error_steps_per_second
     return Cost(
-        spending.spent + rest / speed.steps_per_second,
-        spending.spent + rest / (speed.steps_per_second + speed.error_steps_per_second),
-        spending.spent + rest / slowest if slowest > 0 else None,
+        before + rest / speed.steps_per_second,
+        before + rest / (speed.steps_per_second + speed.error_steps_per_second),
+        before + rest / slowest if slowest > 0 else None,
     )

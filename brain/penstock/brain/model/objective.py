@@ -19,12 +19,11 @@ from typing import Final
 from penstock.base.enums import Objective
 from penstock.base.steps_left import steps_left
 from penstock.brain.model import budget
+from penstock.brain.model.budget import CHANGE_SECONDS
 from penstock.brain.planning import History, JobDescription
 
 SPARE_SECONDS: Final = 60.0
 """Of the time that is left, kept for the start and the end of what is changed."""
-CHANGE_SECONDS: Final = 60.0
-"""Of training that a change of the resources is taken to cost."""
 HEADROOM: Final = 0.1
 """By so much more than a deadline needs a configuration chosen for it is predicted to make."""
 
@@ -36,20 +35,24 @@ class Aim:
     Attributes:
         fastest: whatever adds speed.
         cheapest: the least cost of a step.
+        within_budget: fewer resources, so that the budget lasts to the end.
         needed: steps per second with which the deadline is kept; None without one.
         after_change: the same where a change stops the training now, and may have to be undone.
     """
 
     fastest: bool = False
     cheapest: bool = False
+    within_budget: bool = False
     needed: float | None = None
     after_change: float = math.inf
 
 
 def aim(history: History, job: JobDescription) -> Aim:
-    """What to plan for now: for a job over its budget the cheapest steps, whatever it aims at."""
-    if budget.over(history, job):
+    """What to plan for now; a budget counts more than the objective."""
+    if budget.spent(history, job):
         return Aim(cheapest=True)
+    if budget.tight(history, job):
+        return Aim(within_budget=True)
     if job.objective is Objective.FASTEST:
         return Aim(fastest=True)
     if job.objective is Objective.CHEAPEST:

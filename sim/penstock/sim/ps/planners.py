@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.enums import Role, Stage, Strategy
+from penstock.brain.model import budget
 from penstock.brain.model.measurement import settled
 from penstock.brain.plan_check import PlanRefusedError, check
 from penstock.brain.planning import History, JobDescription, Limits, Plan, RankPlan, RolePlan
@@ -103,7 +104,7 @@ class BrainPlanner:
             check(plan, job, limits, history)
         except PlanRefusedError:
             return False
-        return True
+        return not budget.refusal(plan, history, job)
 
 
 @dataclass(frozen=True, slots=True)
