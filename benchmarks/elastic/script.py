@@ -19,6 +19,17 @@ from penstock.crds import environment
 from penstock.trainer import elastic
 
 
+def stand_still(mark: Path | None) -> None:
+    """For ever; with a mark, only who comes first."""
+    if mark is not None:
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            return
+    while True:
+        time.sleep(1)
+
+
 def main() -> None:
     """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -33,6 +44,7 @@ def main() -> None:
     parser.add_argument("--slow-factor", type=float, default=4.0)
     parser.add_argument("--fail-at-step", type=int, help="raise an error at this step")
     parser.add_argument("--hang-at-step", type=int, help="stand still at this step")
+    parser.add_argument("--hung", type=Path, help="file of the one that has: no other does")
     parser.add_argument("--fail-at-sample", type=int, help="raise an error at this sample")
     options = parser.parse_args()
     os.environ[environment.STEP_LOG] = str(options.log)
@@ -62,8 +74,8 @@ def main() -> None:
             for micro in step:
                 if step.number == options.fail_at_step:
                     raise ValueError(f"step {step.number} fails, as it was told to")
-                while step.number == options.hang_at_step:
-                    time.sleep(1)
+                if step.number == options.hang_at_step:
+                    stand_still(options.hung)
                 if options.fail_at_sample in micro.indices.tolist():
                     raise ValueError(f"sample {options.fail_at_sample} cannot be read")
                 loss = functional.cross_entropy(

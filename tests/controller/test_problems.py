@@ -135,3 +135,18 @@ def test_a_job_that_has_succeeded_stays_so_whatever_is_said_later(life: Life) ->
     life.settle()
     assert life.condition("Succeeded")[0] == "True"
     assert life.condition("Failed")[0] == "False"
+
+
+def test_what_stands_still_and_what_was_done_about_it_are_conditions_and_events(life: Life) -> None:
+    running(life)
+    still, ended = problem("TrainingStandsStill", "a"), problem("HungProcessEnded", "b")
+    for said, reason in (([still], still), ([still, ended], still), ([ended], ended)):
+        say(life, *said)
+        life.settle()
+        assert life.condition("Running") == ("True", reason["reason"])
+        assert life.message("Running") == reason["message"]
+    say(life)
+    life.settle()
+    assert life.condition("Running") == ("True", "EnoughWorkers")
+    assert life.events().count("TrainingStandsStill") == 1
+    assert life.events().count("HungProcessEnded") == 1

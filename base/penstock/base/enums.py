@@ -49,6 +49,14 @@ class Objective(StrEnum):
     DEADLINE = "Deadline"
 
 
+class OnHang(StrEnum):
+    """What follows when a training process stands still."""
+
+    REPORT = "Report"
+    RESTART = "Restart"
+    REPLACE = "Replace"
+
+
 class PartitionPhase(StrEnum):
     """Where the proof is that a part of the training step may run elsewhere."""
 

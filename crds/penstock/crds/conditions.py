@@ -132,6 +132,11 @@ class JobReason(ConditionReason):
         "Running=True",
         "The job trains on, over its budget or soon so, or without prices; the message says which.",
     )
+    HUNG_PROCESS_ENDED = (
+        "HungProcessEnded",
+        "Running=True",
+        "A process that stood still was ended in the last ten minutes; the message says why.",
+    )
     WAITING_FOR_WORKERS = (
         "WaitingForWorkers",
         "Running=False",

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from penstock.base.enums import Framework, Objective, Optimize, Strategy
+from penstock.base.enums import Framework, Objective, OnHang, Optimize, Strategy
 from penstock.base.fields import (
     INT32_MAX,
     JOB_NAME,
@@ -72,6 +72,19 @@ class FailurePolicy(Model):
         default=100,
         description="Preemptions, evictions and lost nodes that each rank may have before the job "
         "fails; none of them counts as a failure.",
+    )
+    on_hang: OnHang | None = Field(
+        default=None,
+        description="What follows when a training process stands still. Report: it is named."
+        " Restart: it is ended, and started again in its pod. Replace: its pod fails, which counts"
+        " against maxRestarts, and is replaced. Each rank is ended so at most maxRestarts times;"
+        " after that, and where the process waits for data or a checkpoint or its machine says"
+        " that it moves, it is only named. Without it: Report.",
+    )
+    on_hang_after_seconds: Annotated[Int32, Field(ge=1, le=86400)] | None = Field(
+        default=None,
+        description="How much longer than its longest pause so far a process may stand still"
+        " before onHang has it ended; 60 without it.",
     )
 
 

@@ -45,6 +45,16 @@ class EventReason(StrEnum):
         "Which ranks failed or were lost and are replaced, and why.",
     )
     RUNNING = ("Running", "Normal", "Enough workers are ready.")
+    TRAINING_STANDS_STILL = (
+        "TrainingStandsStill",
+        "Warning",
+        "A process takes no more steps; the message says which, and where it is.",
+    )
+    HUNG_PROCESS_ENDED = (
+        "HungProcessEnded",
+        "Warning",
+        "A process that stood still was ended by failurePolicy.onHang; the message says why.",
+    )
     UNSCHEDULABLE = ("Unschedulable", "Warning", "Fewer than minReplicas pods find a node.")
     STARTUP_BLOCKED = (
         "StartupBlocked",

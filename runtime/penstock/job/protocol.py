@@ -294,6 +294,14 @@ class ProcessLook(Message):
     cpu_seconds: Seconds
     frames: Annotated[tuple[CallFrame, ...], Field(max_length=MAX_FRAMES)] = ()
     """Of its main thread, the innermost first; none: its stack could not be read."""
+    tree_cpu_seconds: Annotated[Seconds, Field(exclude_if=_unsaid)] = 0.0
+    """Of it and of what it has started."""
+    tree_io_bytes: Annotated[Count, Field(exclude_if=_unsaid)] = 0
+    """Read and written by these so far, as far as they are told apart from the network's."""
+    wakeups: Annotated[Count, Field(exclude_if=_unsaid)] = 0
+    """How often its main thread has gone to sleep by itself so far."""
+    sleeps_in: Annotated[str, Field(max_length=64, exclude_if=_unsaid)] = ""
+    """The kernel's function in which its main thread sleeps, where the agent may know."""
 
 
 class AgentReport(Message):
@@ -329,13 +337,26 @@ class AgentReport(Message):
     shown: Annotated[
         tuple[ProcessLook, ...], Field(max_length=MAX_PROCESSES, exclude_if=_unsaid)
     ] = ()
+    ends_hung: Annotated[bool, Field(exclude_if=_unsaid)] = False
+    """Whether it carries out `EndHung`."""
 
     def for_release_before(self) -> AgentReport:
         """The same for a trainer of the release before, which refuses fields it does not know."""
         usage = None if self.usage is None else self.usage.model_copy(update={"gpus": ()})
         unsaid = {"life": "", "launched": 0, "processes": None, "duplicates": (), "usage": usage}
-        looks = {"looks": False, "look": 0, "shown": ()}
+        looks = {"looks": False, "look": 0, "shown": (), "ends_hung": False}
         return self.model_copy(update=unsaid | looks)
+
+
+class EndHung(Message):
+    """End a process that stands still; said until its agent's reports have it no more."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Of this life of the trainer; the same each time it is said."""
+    pid: Count
+    replace: bool
+    """Whether the pod is to fail; else the program is started again in it, if that is possible."""
+    why: Annotated[str, Field(max_length=2048)]
 
 
 class AgentReply(Message):
@@ -350,6 +371,8 @@ class AgentReply(Message):
     """To the last report: stay, and ask again."""
     look: Annotated[Count, Field(exclude_if=_unsaid)] = 0
     """Look at the stacks of the processes, once for each number; to agents that can. 0: do not."""
+    end_hung: Annotated[EndHung | None, Field(exclude_if=_unknown)] = None
+    """To agents that say `AgentReport.ends_hung`."""
 
 
 class LeaseRequest(Message):

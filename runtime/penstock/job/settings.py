@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base import ports
-from penstock.base.enums import Role
+from penstock.base.enums import OnHang, Role
 from penstock.crds import environment as names
 from penstock.job.identities import PodIdentity
 
@@ -69,6 +69,7 @@ _BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "slots_per_step": (1, 1 << 16),
     "lease_seconds": (1, 3600),
     "hang_seconds": (1, 7 * 86400),
+    "on_hang_after_seconds": (1, 86400),
     "grace_seconds": (0, 86400),
 }
 _OPTIONS: Final = {"slots_per_step": "--slots"}
@@ -111,6 +112,8 @@ class TrainerSettings:
     slots_per_step: int | None = None
     lease_seconds: float | None = None
     hang_seconds: float | None = None
+    on_hang: OnHang | None = None  # outside a cluster: what failurePolicy.onHang says in a job
+    on_hang_after_seconds: float | None = None  # the same of onHangAfterSeconds
     skip_bad: bool = False  # outside a cluster: what input.skipBad says in a job
     independent: bool = False  # outside a cluster: what independentWorkers says in a job
     static_shares: bool = False  # divide every step evenly, for comparison
@@ -124,6 +127,7 @@ class TrainerSettings:
             slots_per_step=self.slots_per_step,
             lease_seconds=self.lease_seconds,
             hang_seconds=self.hang_seconds,
+            on_hang_after_seconds=self.on_hang_after_seconds,
         )
 
 

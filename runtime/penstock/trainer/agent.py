@@ -4,7 +4,8 @@ Used as one uses torchrun: ``penstock run -- python train.py``. It works for any
 not that uses `penstock.trainer.elastic`: usage and exit code are reported either way. With
 ``--nproc-per-node`` it is several processes, ranks of one world over all pods of the job, and
 started anew as pods come and go (`penstock.trainer.launch`); with ``--replica-group`` beside it the
-world is this pod's, and a process that fails ends it. The program
+world is this pod's, and a process that fails ends it. One that hangs is ended where the trainer
+says so (`penstock.trainer.standstill.response`). The program
 inherits the agent's standard streams, so that what it prints last (a traceback) is the end of the
 pod's log, and it dies with the agent, however the agent dies. What it leaves behind (children in
 the background, whatever session they made for themselves) is adopted by the agent and ends with it:
@@ -38,6 +39,7 @@ from penstock.job.protocol import (
     HEADERS,
     AgentReply,
     AgentReport,
+    EndHung,
     ProcessLook,
     ProcessState,
     ProtocolError,
@@ -120,6 +122,7 @@ class Agent:
         self._stacks = Stacks()
         self._look = 0
         self._shown: tuple[ProcessLook, ...] = ()
+        self._ended_hung = ("", 0)  # by which trainer, and which of its orders
         self._told_away = False
         self._old_trainer = False  # it is of the release before
         self._program: Program | None = None
@@ -328,6 +331,7 @@ class Agent:
             looks=bool(self._processes.name),
             look=self._look,
             shown=self._shown,
+            ends_hung=bool(self._processes.name),
         )
         try:
             response = await self._post(client, report)
@@ -349,7 +353,24 @@ class Agent:
             self._draining.set()
         if reply.refused:
             self._refuse(reply.refused)
+        if (order := reply.end_hung) is not None:
+            this = reply.trainer, order.number
+            if this != self._ended_hung:
+                self._ended_hung = this
+                self._end_hung(order)
         return reply
+
+    def _end_hung(self, order: EndHung) -> None:
+        """End the program of which a process hangs; its pod goes on with another, or fails."""
+        alive = any(one.pid == order.pid for one in self._processes.read() or ())
+        if self._program is None or not alive or self._draining.is_set():
+            return
+        logger.error("%s", order.why)
+        if order.replace:
+            self._hung.set()
+        elif not self._program.restart():
+            logger.warning("the program cannot be started again in its pod: the pod is replaced")
+            self._hung.set()
 
     async def _post(self, client: httpx.AsyncClient, report: AgentReport) -> httpx.Response:
         """Send a report in words that the trainer knows; raises httpx.HTTPError."""

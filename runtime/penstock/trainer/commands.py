@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.enums import OnHang
+
 run = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -27,6 +29,13 @@ def trainer(
     lease_seconds: Annotated[float | None, typer.Option(help="Term of a lease.")] = None,
     hang_seconds: Annotated[
         float | None, typer.Option(help="End a program that holds up the others for so long.")
+    ] = None,
+    on_hang: Annotated[
+        OnHang | None,
+        typer.Option(help="Outside a cluster: what follows when a process stands still."),
+    ] = None,
+    on_hang_after_seconds: Annotated[
+        float | None, typer.Option(help="For how long it may, beyond its longest pause so far.")
     ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Outside a cluster: train without quarantined slots.")
@@ -63,6 +72,8 @@ def trainer(
         "slots_per_step": slots,
         "lease_seconds": lease_seconds,
         "hang_seconds": hang_seconds,
+        "on_hang": on_hang,
+        "on_hang_after_seconds": on_hang_after_seconds,
         "skip_bad": skip_bad,
         "independent": independent,
         "static_shares": static_shares,

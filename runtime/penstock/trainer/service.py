@@ -24,7 +24,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from penstock.base.descriptors import raise_descriptor_limit
-from penstock.base.enums import Strategy
+from penstock.base.enums import OnHang, Strategy
 from penstock.base.listener import address_of, create_listener, is_loopback
 from penstock.client import AsyncBrainClient, TokenFile
 from penstock.client.errors import BrainAddressError
@@ -66,6 +66,7 @@ from penstock.trainer.nodecheck.cohort import PodChecks
 from penstock.trainer.progress_log import ProgressLog
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.shutdown import Shutdown, ends_before
+from penstock.trainer.standstill.response import AFTER_SECONDS, HangPolicy
 from penstock.wire import JobRegistration
 
 logger = logging.getLogger(__name__)
@@ -354,6 +355,10 @@ def _facts(settings: TrainerSettings) -> JobFacts:
         min_workers=settings.min_workers,
         skip_bad=settings.skip_bad,
         independent=settings.independent,
+        hang_policy=HangPolicy(
+            response=settings.on_hang or OnHang.REPORT,
+            after_seconds=settings.on_hang_after_seconds or AFTER_SECONDS,
+        ),
     )
     if settings.lease_seconds is not None:
         facts = replace(facts, lease_seconds=settings.lease_seconds)

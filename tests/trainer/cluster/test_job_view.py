@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.base.enums import Role
+from penstock.base.enums import OnHang, Role
 from penstock.crds.elasticjob import ElasticJob
 from penstock.parameter_server.control.records.servers import ServerPod
 from penstock.trainer.cluster.job_view import (
@@ -16,6 +16,7 @@ from penstock.trainer.cluster.job_view import (
     role_pods,
     worker_pods,
 )
+from penstock.trainer.standstill.response import HangPolicy
 
 
 def job(resources: dict[str, Any]) -> ElasticJob:
@@ -62,6 +63,17 @@ def test_programs_of_tensorflow_are_no_silent_copies() -> None:
     assert not facts_of(ElasticJob.model_validate(spec)).independent
     spec["spec"]["framework"] = "TensorFlow"
     assert facts_of(ElasticJob.model_validate(spec)).independent
+
+
+def test_what_is_done_about_hangs_is_what_the_spec_says_and_nothing_without_it() -> None:
+    spec = job({}).model_dump(by_alias=True, exclude_none=True)
+    facts = facts_of(ElasticJob.model_validate(spec))
+    assert (facts.hang_policy.response, facts.rank_failures) == (OnHang.REPORT, {})
+    spec["spec"]["failurePolicy"] = {"onHang": "Restart", "onHangAfterSeconds": 5, "maxRestarts": 2}
+    spec["status"] = {"ranks": {"worker": {"1": {"restarts": 2}}}}
+    facts = facts_of(ElasticJob.model_validate(spec))
+    assert facts.hang_policy == HangPolicy(OnHang.RESTART, 5.0, 2)
+    assert facts.rank_failures == {1: 2}
 
 
 def test_a_worker_has_ended_when_its_training_has() -> None:

@@ -22,6 +22,7 @@ from penstock.trainer.launch.launcher import (
     Launcher,
     Order,
     Released,
+    Restarted,
     Send,
     Signalled,
     Stage,
@@ -184,6 +185,22 @@ def test_a_program_that_cannot_be_started_ends_the_agent() -> None:
     assert pod.state.exit_code == 127
 
 
+def test_processes_that_hang_are_killed_and_wait_for_the_next_world() -> None:
+    pod = Pod()
+    pod.tell(Called(1))
+    assert pod.tell(Restarted()) == [Send(KILL)]
+    assert pod.tell(Ended(0, 137), Ended(1, 137)) == []
+    assert (pod.state.phase, pod.state.exit_code) == (Phase.READY, None)
+    assert pod.tell(Called(2)) == [Start(2)]
+
+
+def test_processes_that_hang_alone_have_no_other_world() -> None:
+    pod = Pod(alone=True)
+    pod.tell(Called(1))
+    assert pod.tell(Restarted()) == []
+    assert pod.state.stage is Stage.RUNNING
+
+
 class Lives(RuleBasedStateMachine):
     """Whatever happens in whatever order."""
 
@@ -222,7 +239,7 @@ class Lives(RuleBasedStateMachine):
         self.live.discard(local_rank)
         self.tell(Ended(local_rank, code))
 
-    @rule(event=st.sampled_from([Blamed(), Released(), Deserted()]))
+    @rule(event=st.sampled_from([Blamed(), Released(), Deserted(), Restarted()]))
     def hear(self, event: Event) -> None:
         self.tell(event)
 

@@ -31,6 +31,9 @@ class Scripted:
     def pass_on(self, number: signal.Signals) -> None:
         self.told.append(number)
 
+    def restart(self) -> bool:
+        return False
+
 
 def ends(codes: list[int], most: int, told: int | None = None) -> tuple[int, list[int], int]:
     """The code it ends with, those that were heard of, and how often it was started.
@@ -78,3 +81,37 @@ def test_it_is_started_so_often(
 def test_what_somebody_wants_to_end_is_not_started_again() -> None:
     assert ends([143, 0], 3, told=1) == (143, [143], 1)
     assert ends([1, 143, 0], 3, told=2) == (143, [1, 143], 2)
+
+
+def test_one_that_hangs_is_killed_and_started_again_for_nothing() -> None:
+    made: list[Scripted] = []
+    killed = asyncio.Event()
+
+    class Hangs(Scripted):
+        async def run(self) -> int:
+            await killed.wait()
+            return 137
+
+        def pass_on(self, number: signal.Signals) -> None:
+            super().pass_on(number)
+            killed.set()
+
+    def make() -> Scripted:
+        made.append(Scripted(0) if made else Hangs(137))
+        return made[-1]
+
+    async def main() -> int:
+        program = RestartedProgram(make, 0, lambda _: None, pause_seconds=0.0)
+        running = asyncio.create_task(program.run())
+        await asyncio.sleep(0)
+        assert program.restart()
+        return await running
+
+    assert asyncio.run(main()) == 0
+    assert (made[0].told, len(made)) == ([signal.SIGKILL], 2)
+
+
+def test_one_that_is_to_end_is_not_started_again_for_hanging() -> None:
+    program = RestartedProgram(lambda: Scripted(0), 3, lambda _: None)
+    program.pass_on(signal.SIGTERM)
+    assert not program.restart()

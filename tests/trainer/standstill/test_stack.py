@@ -5,7 +5,9 @@ from __future__ import annotations
 import faulthandler
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from penstock.trainer.standstill.stack import (
     Look,
     kind_of,
     main_thread,
+    movement,
     moves_on,
     place_of,
 )
@@ -88,3 +91,36 @@ def test_who_is_elsewhere_each_time_moves_on_and_a_loop_does_not() -> None:
     assert moves_on([look(1, 5), look(1, 6), look(1, 7)])
     assert not moves_on([look(1, 5), look(2, 5), look(3, 5)])
     assert not moves_on([look(1, 5)])
+
+
+QUIET = Look("S", 5.0, frames("train.py"), 6.0, 1 << 20, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "moves"),
+    [
+        ({}, False),
+        ({"tree_cpu_seconds": 6.1}, False),
+        ({"tree_cpu_seconds": 6.4}, True),
+        ({"tree_cpu_seconds": 2.0}, True),  # what it had started has ended
+        ({"tree_io_bytes": (1 << 20) + 30_000}, False),
+        ({"tree_io_bytes": 3 << 20}, True),
+        ({"wakeups": 110}, False),
+        ({"wakeups": 200}, True),
+        ({"state": "T"}, False),
+        ({"state": "t"}, True),
+        ({"state": "D"}, True),
+        ({"state": "Z"}, True),
+        ({"sleeps_in": "futex_wait_queue"}, False),
+        ({"sleeps_in": "request_wait_answer"}, True),
+        ({"sleeps_in": "nfs4_file_read"}, True),
+    ],
+)
+def test_what_the_machine_says_of_movement(change: dict[str, Any], moves: bool) -> None:
+    looks = [QUIET, QUIET, replace(QUIET, **change)]
+    assert bool(movement(looks, 2.4)) is moves
+
+
+def test_who_was_seen_once_may_move() -> None:
+    assert movement([QUIET], 2.4)
+    assert movement([], 2.4)

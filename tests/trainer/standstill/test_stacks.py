@@ -7,24 +7,35 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 import penstock.data.hook
 from penstock.job.protocol import ProcessLook
 from penstock.trainer.standstill import stacks
+from penstock.trainer.standstill.stack import Look, movement
 from penstock.trainer.standstill.stacks import FOLDER, Stacks
 
 HOOK = str(Path(next(iter(penstock.data.hook.__path__))))
+SECONDS = 2.0
 WAITS = """
 import sys, threading
 def wait_for_ever():
     print("ready", flush=True)
     threading.Event().wait()
 wait_for_ever()
+"""
+WAITS_FOR_A_CHILD = """
+import subprocess, sys
+child = "import os, time\\nwhile True: os.write(1, b'x' * 65536); time.sleep(0.05)"
+process = subprocess.Popen([sys.executable, "-S", "-c", child], stdout=subprocess.DEVNULL)
+print("ready", flush=True)
+process.wait()
 """
 BECOMES_ANOTHER = """
 import os
@@ -99,3 +110,39 @@ def test_the_hook_has_the_same_signal_and_folder() -> None:
     text = (Path(HOOK) / "sitecustomize.py").read_text()
     assert f"faulthandler.register({stacks.SIGNAL}," in text
     assert f'os.environ["{FOLDER}"]' in text
+
+
+def looks(found: Stacks, pid: int) -> list[Look]:
+    """Two looks, between which the process had ``SECONDS``."""
+    said = [look(found, pid)]
+    time.sleep(SECONDS)
+    said.append(look(found, pid))
+    return [
+        Look(
+            one.state,
+            one.cpu_seconds,
+            (),
+            one.tree_cpu_seconds,
+            one.tree_io_bytes,
+            one.wakeups,
+            one.sleeps_in,
+        )
+        for one in said
+    ]
+
+
+def test_one_in_a_lock_does_not_move_and_one_whose_child_writes_does(found: Stacks) -> None:
+    with running(found, WAITS) as pid:
+        while not look(found, pid).frames:  # it begins, and uses CPU for that
+            pass
+        assert movement(looks(found, pid), SECONDS) == ""
+    with running(found, WAITS_FOR_A_CHILD) as pid:
+        try:
+            while not (said := movement(looks(found, pid), SECONDS)):
+                pass  # the child has yet to begin
+            assert "started" in said
+        finally:
+            children = psutil.Process(pid).children()
+            os.kill(pid, signal.SIGSTOP)  # it would end with its child
+            for child in children:
+                child.kill()

@@ -18,6 +18,8 @@ from penstock.crds.elasticjob import ElasticJobSpec
 
 FORBIDDEN: Final = 403
 _SHOWN: Final = 5
+_HANGS: Final = (JobReason.TRAINING_STANDS_STILL, JobReason.HUNG_PROCESS_ENDED)
+"""What stands still now is said before what was done about it a moment ago."""
 
 _CURES: Final = {
     "violates PodSecurity": "set what it names in the template of the pod's role, or ask for "
@@ -61,8 +63,8 @@ def set_running(
     text = f"{there} of {replicas} workers are ready; at least {enough} are needed"
     if there < enough:
         conditions.set(JobCondition.RUNNING, False, JobReason.WAITING_FOR_WORKERS, text)
-    elif still := [one for one in problems if one.reason is JobReason.TRAINING_STANDS_STILL]:
-        conditions.set(JobCondition.RUNNING, True, still[0].reason, still[0].message)
+    elif hangs := [one for reason in _HANGS for one in problems if one.reason is reason]:
+        conditions.set(JobCondition.RUNNING, True, hangs[0].reason, hangs[0].message)
     elif over := [one for one in problems if one.reason is JobReason.BUDGET_NOT_KEPT]:
         conditions.set(JobCondition.RUNNING, True, over[0].reason, over[0].message)
     elif input_is_local:

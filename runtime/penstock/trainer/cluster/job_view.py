@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.base import quantity
-from penstock.base.enums import Framework, Policy, Role, Source
+from penstock.base.enums import Framework, OnHang, Policy, Role, Source
 from penstock.crds import labels
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.group import API_VERSION, SCALE_KIND
@@ -17,6 +17,7 @@ from penstock.crds.scale import Algorithm, JobReference, Scale, ScaleSpec
 from penstock.job.identities import PodIdentity
 from penstock.parameter_server.control.records.servers import ServerPod
 from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, JobFacts
+from penstock.trainer.standstill.response import AFTER_SECONDS, HangPolicy
 from penstock.wire import JobRegistration, Plan, RoleDescription, Signature
 from penstock.wire.jobs import MOST_BUDGET
 
@@ -116,7 +117,9 @@ def _limits(pod: Mapping[str, Any]) -> PodLimits:
 
 def facts_of(job: ElasticJob) -> JobFacts:
     """What the job's spec means for its training."""
-    worker = job.spec.replica_specs.worker
+    worker, policy = job.spec.replica_specs.worker, job.spec.failure_policy
+    ranks = (job.status.ranks if job.status is not None else None) or {}
+    been_through = ranks.get(Role.WORKER) or {}
     return JobFacts(
         slots_per_step=worker.max_replicas or DEFAULT_SLOTS_PER_STEP,
         lease_seconds=float(job.spec.input.lease_seconds),
@@ -127,6 +130,12 @@ def facts_of(job: ElasticJob) -> JobFacts:
         # TensorFlow's programs form their group by themselves, and it says nothing of it here.
         independent=bool(job.spec.independent_workers)
         or job.spec.framework is Framework.TENSORFLOW,
+        hang_policy=HangPolicy(
+            response=policy.on_hang or OnHang.REPORT,
+            after_seconds=float(policy.on_hang_after_seconds or AFTER_SECONDS),
+            most=policy.max_restarts,
+        ),
+        rank_failures={int(rank): one.restarts for rank, one in been_through.items()},
     )
 
 

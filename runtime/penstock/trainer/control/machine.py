@@ -126,7 +126,13 @@ def _advance(turn: StepContext) -> None:
     state.copies.look(now)
     if state.data is None and (warning := state.copies.listen(now)):
         turn.say(logging.WARNING, warning)
-    state.standstills.advance(now, forms_group=state.forms_group)
+    if state.standstills.advance(
+        now,
+        state.facts,
+        forms_group=state.forms_group,
+        launched=state.rendezvous.members.launched,
+    ):
+        state.rendezvous.dissolve()
     state.write_problems.forget(now)
     sessions.advance(turn)
     if state.servers.active:

@@ -58,6 +58,7 @@ def answer_agent(state: State, report: AgentReport, now: float) -> AgentReply:
         refused=f"{refusal.reason}: {refusal.message}" if refusal and shown else "",
         undecided=refusal is not None and not shown,
         look=state.standstills.look if report.looks else 0,
+        end_hung=state.standstills.order_for(report) if report.role == Role.WORKER else None,
     )
 
 

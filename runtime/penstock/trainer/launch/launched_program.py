@@ -42,6 +42,7 @@ from penstock.trainer.launch.launcher import (
     Event,
     Launcher,
     Released,
+    Restarted,
     Send,
     Signalled,
     Stage,
@@ -117,6 +118,13 @@ class LaunchedProgram:
     def pass_on(self, number: signal.Signals) -> None:
         """See `Program.pass_on`."""
         self._events.put_nowait(Signalled(number))
+
+    def restart(self) -> bool:
+        """See `Program.restart`: the trainer forms another world."""
+        if self._line is None or self._launcher.stage not in (Stage.RUNNING, Stage.LEAVING):
+            return False
+        self._events.put_nowait(Restarted())
+        return True
 
     async def run(self) -> int:
         """See `Program.run`."""

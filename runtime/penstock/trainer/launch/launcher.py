@@ -10,6 +10,7 @@ world (`penstock.trainer.control.model.rendezvous`); this is the part of one mem
   that all go on in another world, or this pod's own failure, says the trainer; without its word it
   is the pod's own after `VERDICT_SECONDS`. Alone, without a trainer, it is so at once.
 - When all have ended with 0, this member has finished.
+- Processes that hang are killed, and this member is ready for the next world.
 - A pod that is drained has not failed, whatever its processes make of being ended.
 """
 
@@ -108,11 +109,27 @@ class Signalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarted:
+    """The processes hang: the world ends, and this member is to be in the next one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
 
-Event = Called | Dismissed | Blamed | Released | Deserted | Ended | Unstartable | Signalled | Ticked
+Event = (
+    Called
+    | Dismissed
+    | Blamed
+    | Released
+    | Deserted
+    | Ended
+    | Unstartable
+    | Signalled
+    | Restarted
+    | Ticked
+)
 
 # ------------------------------------------------------------------ orders
 
@@ -202,6 +219,8 @@ def step(state: Launcher, event: Event, now: float) -> Result:
             return replace(state, running=frozenset(), exit_code=code), []
         case Signalled(number):
             return _end_all(state, number)
+        case Restarted():
+            return _restart(state)
         case Ticked():
             return _pass_time(state, now)
 
@@ -310,6 +329,13 @@ def _end_all(state: Launcher, number: signal.Signals) -> Result:
         decide_at=None,
     )
     return _settle(ending), [Send(number)] if state.running else []
+
+
+def _restart(state: Launcher) -> Result:
+    """Processes that hang do not hear SIGTERM. Alone, there would be no other world."""
+    if state.alone or not state.running or state.stage not in (Stage.RUNNING, Stage.LEAVING):
+        return state, []
+    return replace(state, stage=Stage.LEAVING, kill_at=None), [Send(signal.SIGKILL)]
 
 
 def _pass_time(state: Launcher, now: float) -> Result:

@@ -38,6 +38,9 @@ class Program(Protocol):
     def pass_on(self, number: signal.Signals) -> None:
         """Send a signal to every process, and start none after it."""
 
+    def restart(self) -> bool:
+        """Kill the processes and start them again; False: that cannot be done here."""
+
 
 class SingleProgram:
     """One command, in a session of its own."""
@@ -84,6 +87,10 @@ class SingleProgram:
             kill_group(self._pid, number)
         else:
             self._early.append(number)
+
+    def restart(self) -> bool:
+        """See `Program.restart`: it runs once."""
+        return False
 
 
 async def start(command: Sequence[str], environ: Mapping[str, str]) -> asyncio.subprocess.Process:

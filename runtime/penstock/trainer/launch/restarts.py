@@ -25,7 +25,8 @@ _FINAL: Final = (0, NOT_EXECUTABLE, NOT_FOUND)
 class RestartedProgram:
     """A `penstock.trainer.launch.program.Program` that is another one, several times if need be.
 
-    It is not started again once a signal was passed on to it: somebody wants it to end.
+    It is not started again once a signal was passed on to it: somebody wants it to end. A start
+    that was asked for (`restart`) takes none of those that it has.
     """
 
     def __init__(
@@ -92,3 +93,11 @@ class RestartedProgram:
         """See `Program.pass_on`."""
         self._told.set()
         self._program.pass_on(number)
+
+    def restart(self) -> bool:
+        """See `Program.restart`."""
+        if self._told.is_set() or not self._program.pids:
+            return False
+        self._left += 1
+        self._program.pass_on(signal.SIGKILL)
+        return True

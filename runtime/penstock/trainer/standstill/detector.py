@@ -22,7 +22,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.trainer.standstill.stack import Frame, Kind, Look, kind_of, moves_on, place_of
+from penstock.trainer.standstill.stack import (
+    Frame,
+    Kind,
+    Look,
+    kind_of,
+    movement,
+    moves_on,
+    place_of,
+)
 
 GRACE_SECONDS: Final = 5.0
 """Beyond the usual pause; a quarter of that where it is more."""
@@ -65,6 +73,8 @@ class Standing:
         usual: the longest pause that it had before.
         kind: what holds it up.
         place: where.
+        at: when it was looked at last, by the clock of the detector's caller.
+        moves: by what its machine says that it moves nevertheless; "": it does not.
     """
 
     rank: int
@@ -73,6 +83,13 @@ class Standing:
     usual: float
     kind: Kind
     place: Frame | None
+    at: float = 0.0
+    moves: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Which process it is."""
+        return self.rank, self.pid
 
     def __str__(self) -> str:
         where = f": {self.place}" if self.place is not None else ""
@@ -164,6 +181,11 @@ class Detector:
         elif not self.standing and now >= self._not_before and self._suspected(now):
             self._ask(now)
 
+    def look_again(self, now: float) -> None:
+        """Look anew at those that stand still; what is said of them stays until it is decided."""
+        if self.standing and not self.look and self._suspected(now):
+            self._ask(now)
+
     def _suspected(self, now: float) -> list[Key]:
         return [
             (rank, pid)
@@ -199,6 +221,8 @@ class Detector:
                 usual=suspected[key].usual,
                 kind=kinds[key],
                 place=places[key],
+                at=now,
+                moves=movement(looks[key], seconds),
             )
             for key in sorted(causes)
         )

@@ -20,6 +20,19 @@ BUSY: Final = 0.5
 """Share of one core above which a process computes, and waits for nobody; one that is ready to run
 whenever it is looked at would, if others left it a core."""
 
+MOVING_CPU: Final = 0.1
+"""Share of one core that a process and what it has started use together where they work; the
+threads of ours that go on in one that stands still use a fiftieth."""
+MOVING_BYTES: Final = 1 << 17
+"""Read and written between the first and the last look; the stacks themselves are some 10 kB."""
+MOVING_WAKEUPS: Final = 20.0
+"""A second, of the main thread: data that comes over a network wakes it, and a lock does not."""
+
+_FILE_SYSTEM: Final = re.compile(
+    r"fuse|nfs|cifs|smb|ceph|lustre|ll_|gpfs|beegfs|request_wait_answer|rpc_|folio_wait|io_schedule"
+)
+"""Functions of the kernel: one call of a file system that is slow moves nothing before it ends."""
+
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _LIBRARY: Final = re.compile(
     r"/site-packages/|/dist-packages/|/lib/python\d|^<|"
@@ -75,11 +88,19 @@ class Look:
         state: as Linux has it: R, S, D, T, t, Z.
         cpu_seconds: that it has used so far.
         frames: of its main thread, the innermost first; empty: they could not be read.
+        tree_cpu_seconds: the same of it and of what it has started.
+        tree_io_bytes: that these have read and written so far, from files and pipes.
+        wakeups: how often its main thread has gone to sleep by itself so far.
+        sleeps_in: the kernel's function in which its main thread sleeps; "": not known.
     """
 
     state: str
     cpu_seconds: float
     frames: tuple[Frame, ...] = ()
+    tree_cpu_seconds: float = 0.0
+    tree_io_bytes: int = 0
+    wakeups: int = 0
+    sleeps_in: str = ""
 
 
 def main_thread(written: str) -> tuple[Frame, ...]:
@@ -104,6 +125,37 @@ def moves_on(looks: Sequence[Look]) -> bool:
     """
     seen = [_place(look.frames) for look in looks if look.frames]
     return len(seen) > 1 and len(set(seen)) == len(seen)
+
+
+def movement(looks: Sequence[Look], seconds: float) -> str:
+    """By what its machine says that a process moves, if not at a step; "" where it does not.
+
+    Sums count whichever way they change: of a process that was started, and has ended since, what
+    it used is gone from them.
+
+    Args:
+        looks: the newest last.
+        seconds: between the first and the last.
+    """
+    if len(looks) < 2 or seconds <= 0:
+        return "it was not looked at twice"
+    first, last = looks[0], looks[-1]
+    states = {look.state for look in looks}
+    if "t" in states:
+        return "a debugger holds it"
+    if "D" in states:
+        return "it waits for a disk, and could not be ended"
+    if any(_FILE_SYSTEM.search(look.sleeps_in) for look in looks):
+        return "it waits for a file system"
+    if states & {"Z", "X"}:
+        return "it has ended"
+    if abs(last.tree_cpu_seconds - first.tree_cpu_seconds) > MOVING_CPU * seconds:
+        return "it computes, or what it has started does"
+    if abs(last.tree_io_bytes - first.tree_io_bytes) > MOVING_BYTES:
+        return "it reads or writes, or what it has started does"
+    if last.wakeups - first.wakeups > MOVING_WAKEUPS * seconds:
+        return "it is woken again and again, as by data that come over a network"
+    return ""
 
 
 def kind_of(looks: Sequence[Look], seconds: float, world_size: int) -> Kind:

@@ -34,7 +34,7 @@ WRITES_SECONDS: Final = 0.6
 _POLL_SECONDS: Final = 0.02
 _MOST_BYTES: Final = 1 << 20
 _SHOWN_BYTES: Final = 16384
-_PATH, _NAME = 1024, 256
+_PATH, _NAME, _WCHAN = 1024, 256, 64
 
 
 class Stacks:
@@ -118,9 +118,13 @@ def _handles(pid: int) -> bool:
 def _look(pid: int, text: str) -> ProcessLook | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        times = psutil.Process(pid).cpu_times()
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        wakeups = _wakeups(pid)
+        tree = [process, *process.children(recursive=True)]
     except (OSError, psutil.Error):
         return None
+    used, moved = _sums(tree)
     frames = (
         CallFrame(path=one.path[-_PATH:], line=one.line, function=one.function[:_NAME])
         for one in main_thread(text)
@@ -130,4 +134,37 @@ def _look(pid: int, text: str) -> ProcessLook | None:
         state=stat[stat.rindex(")") + 2],
         cpu_seconds=times.user + times.system,
         frames=tuple(frames),
+        tree_cpu_seconds=used,
+        tree_io_bytes=moved,
+        wakeups=wakeups,
+        sleeps_in=_sleeps_in(pid),
     )
+
+
+def _sleeps_in(pid: int) -> str:
+    """The kernel's function in which a process's main thread sleeps; "" where it is not told."""
+    with contextlib.suppress(OSError):
+        name = Path(f"/proc/{pid}/wchan").read_text(errors="replace").strip()
+        return "" if name == "0" else name[:_WCHAN]
+    return ""
+
+
+def _wakeups(pid: int) -> int:
+    """How often the main thread of a process has gone to sleep by itself. Raises OSError."""
+    for line in Path(f"/proc/{pid}/task/{pid}/status").read_text().splitlines():
+        if line.startswith("voluntary_ctxt_switches:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _sums(tree: Collection[psutil.Process]) -> tuple[float, int]:
+    """CPU seconds of these processes, and bytes that they read and wrote; of those that live."""
+    seconds, size = 0.0, 0
+    for one in tree:
+        with contextlib.suppress(psutil.Error, OSError):
+            times = one.cpu_times()
+            seconds += times.user + times.system
+        with contextlib.suppress(psutil.Error, OSError):
+            counts = one.io_counters()
+            size += counts.read_chars + counts.write_chars
+    return seconds, size

@@ -30,6 +30,11 @@ _SCALING: Final[Mapping[str, EventReason]] = {
     JobReason.INVALID_CONTAINER: EventReason.STARTUP_BLOCKED,
     JobReason.POD_REFUSED: EventReason.STARTUP_BLOCKED,
 }
+_RUNNING: Final[Mapping[str, EventReason]] = {
+    JobReason.TRAINING_STANDS_STILL: EventReason.TRAINING_STANDS_STILL,
+    JobReason.HUNG_PROCESS_ENDED: EventReason.HUNG_PROCESS_ENDED,
+    JobReason.BUDGET_NOT_KEPT: EventReason.BUDGET_NOT_KEPT,
+}
 
 _NO_NEWS: Final = frozenset(
     {
@@ -67,8 +72,8 @@ def transitions(conditions: Conditions) -> list[RecordEvent]:
         known = _BY_STATUS.get((kind, found.status))
         if kind is JobCondition.SCALING and found.reason in _SCALING:
             known = _SCALING[found.reason]
-        if kind is JobCondition.RUNNING and found.reason == JobReason.BUDGET_NOT_KEPT:
-            known = EventReason.BUDGET_NOT_KEPT
+        if kind is JobCondition.RUNNING:
+            known = _RUNNING.get(found.reason, known)
         if known is not None:
             events.append(RecordEvent(known, found.message[:1024] or found.reason))
     return events

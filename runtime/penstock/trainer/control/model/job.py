@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.base.enums import Guarantee
 from penstock.trainer.control.model.rendezvous import Timing
+from penstock.trainer.standstill.response import HangPolicy
 
 DEFAULT_SLOTS_PER_STEP: Final = 64
 HANG_SECONDS: Final = 1800.0
@@ -29,6 +31,9 @@ class JobFacts:
     suspended: bool = False
     independent: bool = False
     """Its workers are programs of their own: they need not train together."""
+    hang_policy: HangPolicy = field(default_factory=HangPolicy)
+    rank_failures: Mapping[int, int] = field(default_factory=dict)
+    """Of workers by rank, as they count against ``failurePolicy.maxRestarts``."""
 
 
 @dataclass(frozen=True)

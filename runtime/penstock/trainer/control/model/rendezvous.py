@@ -114,6 +114,12 @@ class Rendezvous:
         """The ranks that should train: whose pods exist and are not being deleted."""
         self.expected = None if ranks is None else frozenset(ranks)
 
+    def dissolve(self) -> None:
+        """End the group in good order: its members leave it, and form another one."""
+        if self.group is not None and not self._dissolving:
+            self._dissolving = True
+            self.revision += 1
+
     def tick(self, now: float) -> None:
         """Let time pass. A long gap was our own standstill, which must not look like silence."""
         if self._last_tick is not None and (gap := now - self._last_tick) > 1.0:
@@ -162,12 +168,6 @@ class Rendezvous:
         if _too_few(ready, self.members, self.min_workers):
             return f"waiting for workers: {len(ready)} of at least {self.min_workers} are ready"
         return f"forming a group of {len(ready)}"
-
-    def slot_seconds(self, member: Member | None) -> float | None:
-        """The time of a member's slot, by which shares are made; longer for a lesser weight."""
-        if member is None or not self.balance or member.report.slot_seconds is None:
-            return None
-        return member.report.slot_seconds / self.weights.get(member.id.rank, 1.0)
 
     def find_hung(self, now: float, patience: float) -> dict[int, float]:
         """Members that hold up the group: since when (in seconds) its steps have not advanced."""
@@ -270,7 +270,7 @@ class Rendezvous:
             return None
         source, restore, start = _choose_source(ready)
         ready.sort(key=lambda m: (m is not source, m.report.committed is None, m.id.rank))
-        seconds = [self.slot_seconds(member) for member in ready]
+        seconds = [slot_seconds(self, member) for member in ready]
         self._number += 1
         self.group = Group(
             number=self._number,
@@ -306,6 +306,13 @@ class Rendezvous:
             return now - oldest < self.timing.settle
         missing = self.expected - {member.id.rank for member in ready}
         return bool(missing) and now - oldest < self.timing.expected
+
+
+def slot_seconds(rendezvous: Rendezvous, member: Member | None) -> float | None:
+    """The time of a member's slot, by which shares are made; longer for a lesser weight."""
+    if member is None or not rendezvous.balance or member.report.slot_seconds is None:
+        return None
+    return member.report.slot_seconds / rendezvous.weights.get(member.id.rank, 1.0)
 
 
 def _allowed_silence(member: Member, standstill: float, timing: Timing, *, failing: bool) -> float:

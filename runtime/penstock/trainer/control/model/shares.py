@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.job.protocol import Group
 from penstock.trainer.control.model.load_balance import improved
-from penstock.trainer.control.model.rendezvous import Rendezvous
+from penstock.trainer.control.model.rendezvous import Rendezvous, slot_seconds
 
 EVERY_SECONDS: Final = 5.0
 
@@ -33,7 +33,7 @@ class StepShares:
             return False
         if len(self.current) != len(group.members):  # a group that was adopted, not formed by us
             self.current = group.shares
-        speeds = [rendezvous.slot_seconds(member) for member in rendezvous.group_members]
+        speeds = [slot_seconds(rendezvous, member) for member in rendezvous.group_members]
         better = improved(rendezvous.slots_per_step, self.current, speeds)
         if better is None:
             return False
