@@ -172,7 +172,10 @@ class LaunchedProgram:
         now = launcher.phase, launcher.world
         if orders is None or (orders.report.phase, orders.report.generation) != now:
             return Ticked()
-        return self._event_of(orders)
+        event = _event_of(orders, launcher.world)
+        if isinstance(event, Called):
+            self._group = orders.reply.group
+        return event
 
     def _give_up(self, event: Event) -> Event:
         """Nothing more comes over the line."""
@@ -180,22 +183,6 @@ class LaunchedProgram:
             self._line.close()
             self._line = None
         return event
-
-    def _event_of(self, orders: Orders) -> Event:
-        match orders.reply.directive:
-            case Directive.JOIN if orders.reply.group is not None:
-                if orders.reply.group.number > self._launcher.world:
-                    self._group = orders.reply.group
-                    return Called(self._group.number)
-            case Directive.REGROUP:
-                return Dismissed(whole=True)
-            case Directive.ABANDON:
-                return Dismissed(whole=False)
-            case Directive.END:
-                return Blamed()
-            case Directive.FINISH:
-                return Released()
-        return Ticked()
 
     def _notify(self) -> None:
         """On the line's thread: there is news."""
@@ -288,6 +275,23 @@ class LaunchedProgram:
         self._reserved.close()
         if self._line is not None:
             await asyncio.to_thread(self._line.close)
+
+
+def _event_of(orders: Orders, world: int) -> Event:
+    """What the trainer's orders are to a launcher whose newest world is this one."""
+    match orders.reply.directive:
+        case Directive.JOIN if orders.reply.group is not None:
+            if orders.reply.group.number > world:
+                return Called(orders.reply.group.number)
+        case Directive.REGROUP:
+            return Dismissed(whole=True)
+        case Directive.ABANDON:
+            return Dismissed(whole=False)
+        case Directive.END:
+            return Blamed()
+        case Directive.FINISH:
+            return Released()
+    return Ticked()
 
 
 def _group_of_one(member: MemberId, address: str, processes: int) -> Group:
