@@ -154,3 +154,22 @@ def test_of_processes_that_all_compute_those_elsewhere_are_the_cause() -> None:
     places[3, 1] = Frame("train.py", 12, "spin")
     assert causes_of(kinds, places) == [(3, 1)]
     assert len(causes_of(kinds, {**places, (3, 1): places[0, 1]})) == 4
+
+
+def test_of_one_beside_whom_another_works_that_is_said() -> None:
+    job = Job(2)
+    line = [0]
+
+    def works() -> tuple[Frame, ...]:
+        line[0] += 1
+        return (*LOCK, Frame("/home/me/train.py", line[0], "download"))
+
+    job.stacks[0] = lambda: LOCK
+    job.run(30, steps=[1.0] * 30)
+    job.run(12, stuck=True)
+    assert [one.moves for one in job.detector.standing] == [""], "the other waits in a sum"
+    job.stacks[1] = works
+    job.detector.look_again(job.now)
+    job.run(6, stuck=True)
+    assert job.named == [0]
+    assert "process 1 of worker-1 works" in job.detector.standing[0].moves

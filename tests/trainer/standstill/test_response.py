@@ -35,7 +35,7 @@ def standing(**fields: Any) -> Standing:
 
 
 @pytest.mark.parametrize(
-    ("kind", "launched", "step"),
+    ("kind", "whole_world", "step"),
     [
         (Kind.STOPPED, False, Step.END),
         (Kind.WAITS, False, Step.END),
@@ -48,8 +48,8 @@ def standing(**fields: Any) -> Standing:
     ],
 )
 @pytest.mark.parametrize("response", [OnHang.RESTART, OnHang.REPLACE])
-def test_kinds(kind: Kind, launched: bool, step: Step, response: OnHang) -> None:
-    hang = Hang(standing(kind=kind), launched=launched)
+def test_kinds(kind: Kind, whole_world: bool, step: Step, response: OnHang) -> None:
+    hang = Hang(standing(kind=kind), whole_world=whole_world)
     found = judge(hang, replace(RESTART, response=response), NOW)
     assert found.step is step
     assert bool(found.why) is (step is Step.LEAVE), "who is left is told why"
@@ -88,7 +88,7 @@ def test_an_agent_of_an_older_release_is_not_told() -> None:
     usual=st.floats(0, 1e4),
     seen=st.floats(0, 1000),
     moves=st.sampled_from(["", "it computes"]),
-    launched=st.booleans(),
+    whole_world=st.booleans(),
     able=st.booleans(),
     ended=st.integers(0, 5),
     failures=st.integers(0, 5),
@@ -102,7 +102,7 @@ def test_nobody_is_ended_unless_everything_speaks_for_it(
     usual: float,
     seen: float,
     moves: str,
-    launched: bool,
+    whole_world: bool,
     able: bool,
     ended: int,
     failures: int,
@@ -111,11 +111,11 @@ def test_nobody_is_ended_unless_everything_speaks_for_it(
     response: OnHang,
 ) -> None:
     one = Standing(0, 7, idle, usual, kind, None, at=0.0, moves=moves)
-    hang = Hang(one, launched=launched, able=able, ended=ended, failures=failures)
+    hang = Hang(one, whole_world=whole_world, able=able, ended=ended, failures=failures)
     if judge(hang, HangPolicy(response, after, most), seen).step is Step.END:
         assert response is not OnHang.REPORT
         assert kind not in (Kind.DATA, Kind.CHECKPOINT, Kind.LOOPS, Kind.UNKNOWN)
-        assert kind is not Kind.COLLECTIVE or launched
+        assert kind is not Kind.COLLECTIVE or whole_world
         assert not moves
         assert able
         assert seen <= FRESH_SECONDS

@@ -105,7 +105,7 @@ QUIET = Look("S", 5.0, frames("train.py"), 6.0, 1 << 20, 100)
         ({"tree_cpu_seconds": 2.0}, True),  # what it had started has ended
         ({"tree_io_bytes": (1 << 20) + 30_000}, False),
         ({"tree_io_bytes": 3 << 20}, True),
-        ({"wakeups": 110}, False),
+        ({"wakeups": 108}, False),
         ({"wakeups": 200}, True),
         ({"state": "T"}, False),
         ({"state": "t"}, True),

@@ -74,7 +74,9 @@ class Standing:
         kind: what holds it up.
         place: where.
         at: when it was looked at last, by the clock of the detector's caller.
-        moves: by what its machine says that it moves nevertheless; "": it does not.
+        moves: by what its machine says that it, or one that it may wait for, moves nevertheless;
+            "": nothing does.
+        world_size: processes in its group.
     """
 
     rank: int
@@ -85,6 +87,7 @@ class Standing:
     place: Frame | None
     at: float = 0.0
     moves: str = ""
+    world_size: int = 1
 
     @property
     def key(self) -> Key:
@@ -222,13 +225,32 @@ class Detector:
                 kind=kinds[key],
                 place=places[key],
                 at=now,
-                moves=movement(looks[key], seconds),
+                moves=movement(looks[key], seconds) or self._works_beside(key, seconds, now),
+                world_size=suspected[key].heard.world_size,
             )
             for key in sorted(causes)
         )
         self._rest()
         if not self.standing:
             self._not_before = now + AGAIN_SECONDS
+
+    def _works_beside(self, key: Key, seconds: float, now: float) -> str:
+        """Whether another process of the same world does something else than wait in a collective.
+
+        The one at hand may wait for it, and not the other way round.
+        """
+        world_size = self._processes[key[0]][key[1]].heard.world_size
+        if world_size < 2:
+            return ""
+        for rank, processes in self._processes.items():
+            for pid, other in processes.items():
+                if (rank, pid) == key or now - other.last_step < GRACE_SECONDS:
+                    continue
+                seen = [one[rank, pid] for one in self._looks if (rank, pid) in one]
+                waits = kind_of(seen, seconds, world_size) is Kind.COLLECTIVE
+                if moves_on(seen) or (not waits and movement(seen, seconds)):
+                    return f"process {pid} of worker-{rank} works, and it may wait for that"
+        return ""
 
     def _rest(self) -> None:
         self.look, self._looks, self._began = 0, [], []

@@ -63,14 +63,14 @@ class Hang:
 
     Attributes:
         standing: the process, as it was looked at last.
-        launched: whether it is one of a world that agents launch, and that begins anew as a whole.
+        whole_world: whether all processes of a world that agents launch stand still.
         able: whether its agent can end it.
         ended: how often a process of its rank was ended so before.
         failures: of its rank, as they count against ``maxRestarts``.
     """
 
     standing: Standing
-    launched: bool = False
+    whole_world: bool = False
     able: bool = True
     ended: int = 0
     failures: int = 0
@@ -111,7 +111,7 @@ def judge(hang: Hang, policy: HangPolicy, now: float) -> Verdict:
 def _obstacle(hang: Hang, policy: HangPolicy) -> str:
     """Why it is not ended, however long it stands still; "" where nothing speaks against it."""
     kind = hang.standing.kind
-    if kind not in _ENDED and not (kind is Kind.COLLECTIVE and hang.launched):
+    if kind not in _ENDED and not (kind is Kind.COLLECTIVE and hang.whole_world):
         return _LEFT[kind]
     if not hang.able:
         return "its agent cannot: the job's image has an older release"

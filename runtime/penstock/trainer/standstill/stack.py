@@ -25,8 +25,9 @@ MOVING_CPU: Final = 0.1
 threads of ours that go on in one that stands still use a fiftieth."""
 MOVING_BYTES: Final = 1 << 17
 """Read and written between the first and the last look; the stacks themselves are some 10 kB."""
-MOVING_WAKEUPS: Final = 20.0
-"""A second, of the main thread: data that comes over a network wakes it, and a lock does not."""
+MOVING_WAKEUPS: Final = 5.0
+"""A second, of the main thread: data that comes over a network wakes it, and so does looking again
+and again whether another one is ready; a lock does not."""
 
 _FILE_SYSTEM: Final = re.compile(
     r"fuse|nfs|cifs|smb|ceph|lustre|ll_|gpfs|beegfs|request_wait_answer|rpc_|folio_wait|io_schedule"

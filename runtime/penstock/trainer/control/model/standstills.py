@@ -20,7 +20,7 @@ from penstock.trainer.control.model.job import JobFacts
 from penstock.trainer.control.model.problems import Problems
 from penstock.trainer.standstill.detector import Detector, Heard, Standing
 from penstock.trainer.standstill.response import Hang, Step, judge
-from penstock.trainer.standstill.stack import Frame, Look
+from penstock.trainer.standstill.stack import Frame, Kind, Look
 
 ORDER_SECONDS: Final = 30.0
 """How long an agent is told to end a process, if it does not; then it is judged anew."""
@@ -153,7 +153,7 @@ class Standstills:
                 continue
             hang = Hang(
                 one,
-                launched=launched,
+                whole_world=launched and len(self._detector.standing) >= one.world_size,
                 able=pod.ends_hung,
                 ended=self._ends.get(one.rank, 0),
                 failures=facts.rank_failures.get(one.rank, 0),
@@ -162,15 +162,15 @@ class Standstills:
             if verdict.step is Step.LOOK:
                 self._detector.look_again(now)
             elif verdict.step is Step.END:
-                self._end(one, pod, facts, now)
-                restarts |= facts.hang_policy.response is OnHang.RESTART
+                restarts |= not self._end(one, pod, facts, now).replace
             if verdict.why:
                 left[one.key] = f"; it is not ended: {verdict.why}"
         return restarts, left
 
-    def _end(self, one: Standing, pod: _Pod, facts: JobFacts, now: float) -> None:
+    def _end(self, one: Standing, pod: _Pod, facts: JobFacts, now: float) -> EndHung:
+        """Tell its agent to; of those who all wait for one another, no pod is known to be bad."""
         policy = facts.hang_policy
-        replace = policy.response is OnHang.REPLACE
+        replace = policy.response is OnHang.REPLACE and one.kind is not Kind.COLLECTIVE
         self._number += 1
         times = self._ends[one.rank] = self._ends.get(one.rank, 0) + 1
         what = "its pod is replaced" if replace else "started again in its pod"
@@ -180,6 +180,7 @@ class Standstills:
         source = f"worker-{one.rank}"
         self._shown[source] = now
         self._problems.report(source, _ENDED, why, now)
+        return said
 
     def _name(self, one: Standing) -> str:
         pod = self._pods.get(one.rank)
