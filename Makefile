@@ -12,7 +12,8 @@ PYTEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1
 
 # Each writes files that follow from the code, or with --check compares them.
 GENERATORS := "-m penstock.api.openapi" "-m penstock.cli.reference" \
-  "-m penstock.scheduler.dashboards" charts/generate.py client/generate.py docs/reference/generate.py
+  "-m penstock.scheduler.dashboards" charts/generate.py client/generate.py docs/reference/generate.py \
+  docs/what-happens-when/generate.py
 
 .DEFAULT_GOAL := help
 

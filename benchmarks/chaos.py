@@ -5,13 +5,15 @@
 An AllReduce job of three workers on the embedded cluster, with controller and Brain, is hit by one
 random fault after the other. In the end the job must have succeeded, no sample may be lost or
 repeated in the history of the surviving model, and no gap between two steps may be longer than the
-lease time and 5 s. What a fault did is printed to stderr as it happens.
+lease time and 5 s. ``stalls`` has the longest gap beside each fault. What a fault did is printed to
+stderr as it happens.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
 import sys
@@ -26,7 +28,7 @@ from typing import Any
 import psutil
 
 from benchmarks.elastic.cluster import Cluster, api_server, result_in_logs, wait
-from benchmarks.elastic.steps import longest_gap, read_steps
+from benchmarks.elastic.steps import longest_gap, read_steps, stall_within
 
 WORKERS = 3
 SAMPLES = 2400
@@ -184,7 +186,8 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
     """Carry out the faults; the figures."""
     epochs = max(2, faults * STEPS_PER_FAULT // STEPS_PER_EPOCH)
     done: Counter[str] = Counter()
-    began = time.time()
+    spans: list[tuple[str, float, float]] = []
+    began, load = time.time(), os.getloadavg()[0]
     with ExitStack() as stack:
         cluster = stack.enter_context(api_server(folder / "home", NODES))
         cluster.apply(manifest(folder, epochs))
@@ -193,12 +196,14 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
         disturbed = time.time()
         problem = ""
         for number in range(faults):
+            struck = time.time()
             try:
                 kind = chaos.strike()
             except (TimeoutError, RuntimeError) as error:
                 problem = str(error)
                 break
             done[kind] += 1
+            spans.append((kind, struck, time.time()))
             last = chaos.steps()[-1]
             spent = time.time() - began
             print(f"{spent:6.0f} s  {number + 1:3} {kind:20} step {last.step}", file=sys.stderr)
@@ -216,10 +221,19 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
             "repeated": result.get("samples_repeated"),
             "longest_stall_seconds": round(longest_gap(steps, disturbed, calm), 2),
             "allowed_stall_seconds": LEASE_SECONDS + 5,
+            "stalls": {
+                kind: [
+                    round(stall_within(steps, begin, end), 2)
+                    for one, begin, end in spans
+                    if one == kind
+                ]
+                for kind in done
+            },
             "state": state,
             "problem": problem,
             "seconds": round(time.time() - began, 1),
             "seed": seed,
+            "load": [load, os.getloadavg()[0]],
         }
 
 

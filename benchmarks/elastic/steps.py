@@ -56,6 +56,23 @@ def longest_gap(steps: list[Committed], begin_seconds: float, end_seconds: float
     return max(gaps, default=float("inf"))
 
 
+def stall_within(steps: list[Committed], begin_seconds: float, end_seconds: float) -> float:
+    """The longest time between two committed steps of which the middle lies within a span of time.
+
+    So each belongs to one of two faults that follow at once, of which the first lasts until the
+    steps come again and the second begins with them; 0 where none lies within.
+    """
+    times = sorted(step.time_seconds for step in steps)
+    return max(
+        (
+            later - earlier
+            for earlier, later in pairwise(times)
+            if begin_seconds <= (earlier + later) / 2 < end_seconds
+        ),
+        default=0.0,
+    )
+
+
 def compare(one: list[Committed], other: list[Committed]) -> dict[str, float]:
     """How far apart two loss curves are, over the steps that both have.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.elastic.steps import Committed, compare
+from benchmarks.elastic.steps import Committed, compare, stall_within
 
 
 def curve(*losses: float) -> list[Committed]:
@@ -31,3 +31,10 @@ def test_noise_round_the_same_curve_averages_out() -> None:
 
 def test_curves_that_share_no_step_are_endlessly_apart() -> None:
     assert compare(curve(1.0), [])["largest_loss_difference"] == float("inf")
+
+
+def test_a_stall_belongs_to_the_fault_in_whose_time_its_middle_lies() -> None:
+    steps = [Committed(number, at, 2, 1.0) for number, at in enumerate([0.0, 1.0, 2.0, 12.0, 13.0])]
+    assert stall_within(steps, 0.5, 2.5) == 1.0, "the second fault struck after it"
+    assert stall_within(steps, 2.5, 12.5) == 10.0
+    assert stall_within(steps, 20.0, 30.0) == 0.0
