@@ -53,8 +53,8 @@ command in it printed; nothing is estimated. Seconds are those in which no step 
 the fault itself included (a worker that is frozen for 10 s), unless the row says otherwise."""
 
 _LOADS: Final = """\
-Seed, and the machine's load average of a minute where the command began and ended, or where it \
-ended:"""
+Seed, and the machine's load average of a minute as the command began and ended, or at one of \
+these:"""
 _END: Final = """\
 What is lost is counted over all faults of a command. What follows each fault, and why: \
 [training](training.md), [data workers](data-workers.md), [the controller](controller.md). What \
