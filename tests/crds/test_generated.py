@@ -56,4 +56,4 @@ def test_make_checks_every_generator() -> None:
     for path in users:
         module = path.split("/", 1)[1].removesuffix(".py").removesuffix("/__main__")
         assert path in makefile or module.replace("/", ".") in makefile, path
-    assert len(users) == 6
+    assert len(users) == 7
