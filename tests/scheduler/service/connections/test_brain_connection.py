@@ -223,6 +223,8 @@ def test_how_long_a_job_is_comes_with_its_signals_and_is_asked_for_now_and_then(
         assert set(brain._lengths) == {"known"}, "of jobs that are no more nothing is kept"
 
     asyncio.run(scenario())
+
+
 def test_which_pods_there_are_is_pushed_and_a_brain_without_the_path_is_no_fault() -> None:
     metrics, seen = Metrics(), []
     status = 204
