@@ -120,7 +120,7 @@ async def running(compute: float, read: float, folder: Path) -> AsyncIterator[Ru
     run = Run(LocalDataPlane(WORKERS), Link(), folder / "warm")
     await run.link.listen()
     dispatcher = run.plane.dispatcher
-    plain, proxied = dispatcher.worker, list[str]()
+    plain, proxied = dispatcher.worker_reply, list[str]()
 
     def worker(told: WorkerReport, now: float, *, guest: bool = False) -> WorkerReply:
         reply = plain(told, now, guest=guest)
@@ -133,7 +133,7 @@ async def running(compute: float, read: float, folder: Path) -> AsyncIterator[Ru
         )
         return reply.model_copy(update={"consumers": consumers})
 
-    dispatcher.worker = worker  # type: ignore[method-assign,assignment]  # a link for one of them
+    dispatcher.worker_reply = worker  # type: ignore[method-assign,assignment]  # a link for one of them
     program = [sys.executable, str(PROGRAM), "--compute-ms", str(compute), "--read-ms", str(read)]
     async with contextlib.aclosing(run.link), run.plane:
         process = await asyncio.create_subprocess_exec(
