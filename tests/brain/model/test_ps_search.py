@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.brain.model.ps_search import allocate
@@ -13,6 +13,7 @@ from penstock.brain.model.ps_search import allocate
     extra=st.integers(0, 200),
     largest=st.integers(1, 32),
 )
+@example(work=[1.375, 2.25, *[0.1875] * 2, *[0.15625] * 8], extra=28, largest=16)
 def test_cores_are_shared_out_whole_and_fairly(work: list[float], extra: int, largest: int) -> None:
     cores = len(work) + extra
     sizes = allocate(work, cores, largest)

@@ -177,10 +177,12 @@ def allocate(work: Sequence[float], cores: int, largest: int) -> tuple[int, ...]
     Each gets at least 1 and at most `largest`; what none may take is left over.
     """
     sizes = [1] * len(work)
-    free = cores - len(work)
+    free = shared = cores - len(work)
     total = sum(work)
-    for rank, part in enumerate(work):  # what is certain to be needed at once, the rest one by one
-        extra = max(0, min(math.floor(cores * part / total) - 2, largest) - 1)
+    # What is certain to be needed at once, the rest one by one: with all rounded up, no core has
+    # more to do than total / shared.
+    for rank, part in enumerate(work):
+        extra = max(0, min(math.floor(shared * part / total), largest) - 1)
         extra = min(extra, free)
         sizes[rank] += extra
         free -= extra
