@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from penstock.base.enums import Role
+from penstock.base.steps_left import steps_left
 from penstock.brain.configuration import PriceSettings
 from penstock.brain.history import SampleRecord
 from penstock.brain.model.prices import priced
@@ -43,7 +44,7 @@ async def spending_of(
     amount = priced(await _spent(session, job.uid, now), prices)
     assert amount is not None, "there are prices"
     newest = samples[-1] if samples else None
-    left = None if job.total_steps is None else job.total_steps - (newest.step if newest else 0)
+    done = newest.step if newest else 0
     return Spending(
         currency=prices.currency,
         core_hour=prices.core_hour,
@@ -51,7 +52,7 @@ async def spending_of(
         accelerator_hour=prices.accelerator_hour,
         spent=amount.cost,
         pods={} if newest is None else _pods(newest),
-        steps_left=None if left is None else max(0, left),
+        steps_left=None if job.total_steps is None else steps_left(done, job.total_steps),
         prediction=speed(samples),
     )
 

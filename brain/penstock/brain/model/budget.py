@@ -120,22 +120,31 @@ def bears(
     job: JobDescription,
 ) -> bool:
     """Whether the budget bears a plan, or it costs no more than to stay, the change apart."""
-    cost = becoming(roles, prediction, history, job)
-    if cost is None or job.budget is None or cost.value <= job.budget:
-        return True
-    now = becoming({}, history.spending.prediction, history, job) if history.spending else None
-    return now is not None and cost.value <= now.value
+    return _unborne(roles, prediction, history, job) is None
 
 
 def refusal(plan: Plan, history: History, job: JobDescription) -> str:
     """Why the budget does not bear a plan; empty where it does."""
-    if bears(plan.roles, plan.prediction, history, job):
+    cost = _unborne(plan.roles, plan.prediction, history, job)
+    if cost is None:
         return ""
-    cost = becoming(plan.roles, plan.prediction, history, job)
-    assert cost is not None
     assert history.spending is not None
     currency = history.spending.currency
     return f"the job would cost {cost.in_words(currency)}, its budget is {job.budget:g} {currency}"
+
+
+def _unborne(
+    roles: Mapping[Role, RolePlan],
+    prediction: Prediction | None,
+    history: History,
+    job: JobDescription,
+) -> Cost | None:
+    """What a plan would cost that the budget does not bear; None where it does."""
+    cost = becoming(roles, prediction, history, job)
+    if cost is None or job.budget is None or cost.value <= job.budget:
+        return None
+    now = becoming({}, history.spending.prediction, history, job) if history.spending else None
+    return None if now is not None and cost.value <= now.value else cost
 
 
 def warning(history: History, job: JobDescription) -> str:

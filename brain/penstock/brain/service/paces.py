@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.base.steps_left import steps_left
 from penstock.brain.algorithms.scale_allreduce import Measured, ScaleAllReduceParams, measure
 from penstock.brain.history import SampleRecord
 from penstock.brain.planning import History, Sample
@@ -101,7 +102,7 @@ def _pace(records: tuple[SampleRecord, ...], now: float, total: int | None) -> P
     present = measured.get(newest.world_size)
     if present is None or not present.settled:
         return None
-    left = None if total is None else max(0, total - newest.step)
+    left = None if total is None else steps_left(newest.step, total)
     return Pace(now=present, measured=measured, steps_left=left)
 
 

@@ -5,7 +5,7 @@ Nodes need not be known: what a pod holds counts as soon as its node comes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from penstock.scheduler.objects import NOTHING, Amounts
@@ -86,18 +86,17 @@ class Holdings:
 
     def of(self, node: str) -> tuple[Amounts, int]:
         """What is held of a node in all, and by how many: O(pods of that node)."""
-        usage, held = self._usage.get(node), NOTHING
-        if usage is None:
-            return held, 0
-        for amounts in (*usage.pods.values(), *usage.reservations.values()):
-            held = held.plus(amounts)
-        return held, len(usage.pods) + len(usage.reservations)
+        usage = self._usage.get(node)
+        return _sum([] if usage is None else [*usage.pods.values(), *usage.reservations.values()])
 
     def of_pods(self, node: str) -> tuple[Amounts, int]:
         """What bound pods alone hold of a node, and how many they are."""
-        usage, held = self._usage.get(node), NOTHING
-        if usage is None:
-            return held, 0
-        for amounts in usage.pods.values():
-            held = held.plus(amounts)
-        return held, len(usage.pods)
+        usage = self._usage.get(node)
+        return _sum([] if usage is None else usage.pods.values())
+
+
+def _sum(holdings: Collection[Amounts]) -> tuple[Amounts, int]:
+    held = NOTHING
+    for amounts in holdings:
+        held = held.plus(amounts)
+    return held, len(holdings)
