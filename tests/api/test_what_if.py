@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.brain.registry import AlgorithmSettings
 from penstock.scheduler.capacity.wire import written
 from penstock.scheduler.capacity.workload import PodGroup, WaitingJob, Workload
 from tests.api.service import Api, api
@@ -63,6 +64,22 @@ def test_a_running_job_that_loses_a_node_is_slower_later_and_cheaper_by_the_hour
             assert found["nodes_per_hour"] < 0
             assert found["currency"] == "EUR"
             assert any("bounds" in note for note in found["notes"])
+
+    asyncio.run(run())
+
+
+def test_a_speed_is_known_when_the_planner_takes_it_as_measured(sqlite_url: str) -> None:
+    strict = AlgorithmSettings(params={"enough_samples": 1000})
+    settings = PRICED.model_copy(update={"algorithms": {"scale_allreduce": strict}})
+
+    async def run() -> None:
+        clock = Clock(BEGIN)
+        async with api(sqlite_url, clock=clock, settings=settings) as service:
+            await train(service, clock, "runs", 4, 300, total_steps=1010)
+            await push(service, two_nodes(pods("runs", 2, on="a"), pods("runs", 2, on="b")))
+            [job] = (await ask(service, fail_node="a"))["jobs"]
+            assert job["before"].get("steps_per_second") is None
+            assert job["note"], "why there is no figure"
 
     asyncio.run(run())
 

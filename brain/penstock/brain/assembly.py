@@ -14,6 +14,8 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.base.enums import Strategy
+from penstock.brain.algorithms import scale_allreduce
+from penstock.brain.algorithms.scale_allreduce import ScaleAllReduceParams
 from penstock.brain.configuration import BrainSettings
 from penstock.brain.control.administrator_loop import Administrators
 from penstock.brain.control.algorithm_settings import Algorithms
@@ -161,7 +163,7 @@ async def running_brain(
         nodes=NodeService(database, cluster, clock, metrics),
         costs=costs,
         forecasts=ForecastService(database, costs, clock),
-        paces=PaceService(database, clock),
+        paces=PaceService(database, clock, lambda: _measuring(algorithms.registry)),
         watchers=watchers,
         metrics=metrics,
         clock=clock,
@@ -177,6 +179,13 @@ async def running_brain(
         await brain.samples.close()
         await brain.administrators.stop()
         await executor.close()
+
+
+def _measuring(registry: Registry) -> ScaleAllReduceParams:
+    """By what a job's speed is measured; the defaults where no algorithm of that name is known."""
+    name = scale_allreduce.ALGORITHM.name
+    params = registry[name].params if name in registry else None
+    return params if isinstance(params, ScaleAllReduceParams) else ScaleAllReduceParams()
 
 
 def _background_tasks(brain: Brain) -> list[asyncio.Task[None]]:

@@ -77,9 +77,9 @@ def test_the_cost_is_what_was_spent_and_what_the_rest_takes() -> None:
 
 def test_sizes_that_a_plan_says_count_and_accelerators_stay() -> None:
     own = RolePlan(replicas=3, milli_cpu=2000, ranks={2: RankPlan(milli_cpu=6000)})
-    hour = budget.hourly(SPENDING, {Role.WORKER: own})
+    hour = budget.hourly_cost(SPENDING, {Role.WORKER: own})
     assert hour == pytest.approx((2 + 2 + 6) * 0.5 + 3 * 8 * 0.25 + 3 * 6.0)
-    more = budget.hourly(SPENDING, {Role.DATA_WORKER: RolePlan(replicas=2, milli_cpu=1000)})
+    more = budget.hourly_cost(SPENDING, {Role.DATA_WORKER: RolePlan(replicas=2, milli_cpu=1000)})
     assert more == pytest.approx(20 + 2 * 0.5)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.brain.pricing.problem import GIB, Option, PricedJob, Prices, Resources
+from penstock.brain.model.spent import GIB
+from penstock.brain.pricing.problem import Option, PricedJob, Prices, Resources
 
 PRICES = Prices(core_hour=0.03, gib_hour=0.004, accelerator_hour=2.4)
 

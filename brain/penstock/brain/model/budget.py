@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.enums import Role
+from penstock.brain.model.prices import HOUR, hourly
 from penstock.brain.planning import (
     History,
     JobDescription,
@@ -31,8 +32,6 @@ CHANGE_SECONDS: Final = 60.0
 """Of training that a change of the resources is taken to cost."""
 MARGIN: Final = 0.02
 """Of the money that is left, kept for what is not foreseen: changes, and errors of the speed."""
-HOUR: Final = 3600.0
-GIB: Final = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def staying(history: History, job: JobDescription) -> Cost | None:
     spending = history.spending
     if spending is None or job.budget is None:
         return None
-    return _cost(spending, hourly(spending, {}), spending.prediction)
+    return _cost(spending, hourly_cost(spending, {}), spending.prediction)
 
 
 def becoming(
@@ -71,7 +70,7 @@ def becoming(
     spending = history.spending
     if spending is None or job.budget is None:
         return None
-    hour = hourly(spending, roles)
+    hour = hourly_cost(spending, roles)
     return _cost(spending, hour, prediction, hour * CHANGE_SECONDS / HOUR)
 
 
@@ -170,12 +169,12 @@ def warning(history: History, job: JobDescription) -> str:
     return f"{said}; it trains on with fewer resources, as far as there are fewer"
 
 
-def hourly(spending: Spending, roles: Mapping[Role, RolePlan]) -> float:
+def hourly_cost(spending: Spending, roles: Mapping[Role, RolePlan]) -> float:
     """What the job's pods cost in an hour, once these roles are as a plan says.
 
     A role keeps the accelerators of each of its pods, and its size where the plan says none.
     """
-    total = 0.0
+    milli_cpus = memories = accelerators = 0.0
     for role in spending.pods.keys() | roles.keys():
         now, planned = spending.pods.get(role), roles.get(role, RolePlan())
         count = planned.replicas
@@ -184,12 +183,11 @@ def hourly(spending: Spending, roles: Mapping[Role, RolePlan]) -> float:
         own = {rank: one for rank, one in planned.ranks.items() if rank < count}
         milli_cpu = float(planned.milli_cpu or (now.milli_cpu if now else 0))
         memory = float(planned.memory_bytes or (now.memory_bytes if now else 0))
-        cpus = [own[rank].milli_cpu if rank in own else None for rank in range(count)]
-        memories = [own[rank].memory_bytes if rank in own else None for rank in range(count)]
-        total += sum(one or milli_cpu for one in cpus) / 1000 * spending.core_hour
-        total += sum(one or memory for one in memories) / GIB * spending.gib_hour
-        total += (now.accelerators if now else 0.0) * count * spending.accelerator_hour
-    return total
+        sizes = [own.get(rank) for rank in range(count)]
+        milli_cpus += sum((one.milli_cpu if one else None) or milli_cpu for one in sizes)
+        memories += sum((one.memory_bytes if one else None) or memory for one in sizes)
+        accelerators += (now.accelerators if now else 0.0) * count
+    return hourly(spending, milli_cpus, memories, accelerators)
 
 
 def _cost(

@@ -11,11 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from penstock.brain.errors import PricingError
-
-GIB: Final = 1024**3
+from penstock.brain.model.prices import hourly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +46,7 @@ class Resources:
 
     def cost_per_hour(self, prices: Prices) -> float:
         """What an hour of them costs."""
-        return (
-            self.milli_cpu / 1000 * prices.core_hour
-            + self.memory_bytes / GIB * prices.gib_hour
-            + self.accelerators * prices.accelerator_hour
-        )
+        return hourly(prices, self.milli_cpu, self.memory_bytes, self.accelerators)
 
     def amounts(self) -> tuple[int, int, int]:
         """CPU, memory and accelerators, in this order."""

@@ -14,8 +14,8 @@ from typing import Final
 
 from penstock.brain.configuration import PriceSettings
 from penstock.brain.errors import CostRangeError
-from penstock.brain.model.prices import HOUR, Amount, priced
-from penstock.brain.model.spent import GIB, Spent, load, total
+from penstock.brain.model.prices import Amount, hourly, priced
+from penstock.brain.model.spent import Spent, load, total
 from penstock.brain.store.database import Database
 from penstock.brain.store.rollups import SpentRow, spent_pages
 
@@ -83,13 +83,9 @@ class CostService:
 
     def hourly(self, milli_cpu: int, memory_bytes: int, accelerators: int) -> float | None:
         """What so much costs in an hour at the present prices; None without prices."""
-        spent = Spent(
-            core_seconds=HOUR * milli_cpu / 1000,
-            gib_seconds=HOUR * memory_bytes / GIB,
-            accelerator_seconds=HOUR * accelerators,
-        )
-        found = self.amount(spent)
-        return None if found is None else found.cost
+        if self._prices is None:
+            return None
+        return hourly(self._prices, milli_cpu, memory_bytes, accelerators)
 
     async def bill(
         self, by: CostsBy, start: float | None, end: float | None, namespace: str | None

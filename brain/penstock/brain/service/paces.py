@@ -22,7 +22,6 @@ from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.samples import Samples
 
-WINDOW_SECONDS: Final = 1800.0
 MOST_SAMPLES: Final = 500
 _SIGMAS: Final = 2.0
 
@@ -73,9 +72,16 @@ class Pace:
 class PaceService:
     """The paces of one Brain's jobs."""
 
-    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], float],
+        measuring: Callable[[], ScaleAllReduceParams] = ScaleAllReduceParams,
+    ) -> None:
+        """`measuring`: the parameters of `scale_allreduce` as they are configured now."""
         self._database = database
         self._clock = clock
+        self._measuring = measuring
 
     async def pace(self, uid: str) -> Pace | None:
         """The speed of a job; None while nothing that lasts was measured.
@@ -84,20 +90,26 @@ class PaceService:
             JobNotFoundError: No job has this uid.
         """
         now = self._clock()
+        measuring = self._measuring()
         async with self._database.read() as session:
             job = await Jobs(self._database, session).get(uid)
             records = await Samples(self._database, session).records(
-                uid, now - WINDOW_SECONDS, MOST_SAMPLES
+                uid, now - measuring.window_seconds, MOST_SAMPLES
             )
         total = Registration.parse(job.description).description.total_steps
-        return await asyncio.to_thread(_pace, records, now, total)
+        return await asyncio.to_thread(_pace, records, now, total, measuring)
 
 
-def _pace(records: tuple[SampleRecord, ...], now: float, total: int | None) -> Pace | None:
+def _pace(
+    records: tuple[SampleRecord, ...],
+    now: float,
+    total: int | None,
+    measuring: ScaleAllReduceParams,
+) -> Pace | None:
     if not records:
         return None
     history = History(now_seconds=now, samples=tuple(map(_sample, records)))
-    measured = measure(history, ScaleAllReduceParams())
+    measured = measure(history, measuring)
     newest = records[-1]
     present = measured.get(newest.world_size)
     if present is None or not present.settled:

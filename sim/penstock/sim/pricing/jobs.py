@@ -23,6 +23,7 @@ from penstock.brain.algorithms import scale_allreduce
 from penstock.brain.model.measurement import Measurement
 from penstock.brain.model.ps_model import fit
 from penstock.brain.model.ps_search import Bounds, Choice, best
+from penstock.brain.model.spent import GIB
 from penstock.brain.planning import (
     AppliedPlan,
     History,
@@ -34,7 +35,7 @@ from penstock.brain.planning import (
     Sample,
 )
 from penstock.brain.pricing.configurations import of_servers, of_workers, servers_option
-from penstock.brain.pricing.problem import GIB, Option, Prices, Resources, useful
+from penstock.brain.pricing.problem import Option, Prices, Resources, useful
 from penstock.sim.ps.jobs.model import PsConfig, PsJobModel, speed
 from penstock.sim.ps.jobs.random_models import PsCase, random_case
 
