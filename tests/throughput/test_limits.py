@@ -51,6 +51,16 @@ def test_without_workers_the_training_makes_its_batches_itself() -> None:
     assert found["accelerator"] == pytest.approx(1 / (0.1 / 32 + 0.0167))
 
 
+def test_what_the_training_makes_itself_is_handed_over_by_nobody() -> None:
+    handed = a_profile(hand_over_seconds=0.02)
+    own, there = Resources(cores=2, workers=0), Resources(cores=2, workers=4)
+    assert bounds(handed, own) == bounds(a_profile(), own)
+    assert bounds(handed, there)["accelerator"] == pytest.approx(32 / 0.12)
+    helped = Resources(cores=2, workers=0, data_workers=2)
+    away = Placement(cuts_of(handed.stages)[0], 1)
+    assert bounds(handed, helped, away)["accelerator"] == pytest.approx(32 / 0.12)
+
+
 def test_receiving_costs_cores_of_the_training_pod() -> None:
     profile = a_profile(stages=(replace(a_profile().stages[0], cpu_seconds=0.01, bytes_out=1e6),))
     whole = cuts_of(profile.stages)[0]

@@ -46,7 +46,8 @@ def bounds(
     receive = transport.receive_cpu_seconds * parts.bytes_in
     send_out = transport.send_cpu_seconds * parts.bytes_out
     here = (1 - share) * cpu + share * (parts.local_cpu + receive + send_out)
-    taking = profile.hand_over_seconds / profile.batch_size + share * parts.in_program
+    handed = 1.0 if resources.workers else share  # the training takes its own from nobody
+    taking = handed * profile.hand_over_seconds / profile.batch_size + share * parts.in_program
     found = {
         "accelerator": 1 / (loop + taking),
         "cores": _per(resources.cores, here + profile.step_cores * loop),
