@@ -154,7 +154,7 @@ class NodeTable:
         for slot, kind in enumerate(devices):
             self.device_free[row, slot] = WHOLE_DEVICE_MILLI
             self.device_kind[row, slot] = self.kinds.code(kind)
-        self._sum_devices(row)
+        self._sum_devices(row, self.device_free[row].tolist())
         return row
 
     def _grow(self, rows: int, devices: int) -> None:
@@ -194,7 +194,7 @@ class NodeTable:
         self.free_milli_cpu[row] = milli_cpu
         self.free_memory_bytes[row] = memory_bytes
         self.device_free[row, : len(device_free)] = device_free
-        self._sum_devices(row)
+        self._sum_devices(row, self.device_free[row].tolist())
 
     def take(self, row: int, request: Request, devices: Sequence[int] = ()) -> None:
         """Give a request its share of a node: CPU, memory, and these device slots.
@@ -202,7 +202,7 @@ class NodeTable:
         Raises:
             OverCommitError: the node has not that much; nothing is taken then.
         """
-        free = self.device_free[row]
+        free = self.device_free[row].tolist() if devices else ()
         enough = (
             self.free_milli_cpu[row] >= request.milli_cpu
             and self.free_memory_bytes[row] >= request.memory_bytes
@@ -234,15 +234,16 @@ class NodeTable:
     def _move(self, row: int, request: Request, devices: Sequence[int], sign: int) -> None:
         self.free_milli_cpu[row] += sign * request.milli_cpu
         self.free_memory_bytes[row] += sign * request.memory_bytes
-        for slot in devices:
-            self.device_free[row, slot] += sign * request.accelerator_milli
         if devices:
-            self._sum_devices(row)
+            free = self.device_free[row].tolist()
+            for slot in devices:
+                free[slot] += sign * request.accelerator_milli
+            self.device_free[row] = free
+            self._sum_devices(row, free)
         else:
             self.touch(row)
 
-    def _sum_devices(self, row: int) -> None:
-        free = self.device_free[row].tolist()
+    def _sum_devices(self, row: int, free: list[int]) -> None:
         self.free_accelerator_milli[row] = sum(free)
         self.whole_devices[row] = free.count(WHOLE_DEVICE_MILLI)
         self.largest_device_milli[row] = max(free)

@@ -82,13 +82,14 @@ def remainder(levels: int, sizes: Integers, weights: Floats) -> Floats:
     left = np.zeros((levels, levels))
     order = np.argsort(sizes, kind="stable")
     sizes, weights = sizes[order], weights[order]
-    for level in range(levels):
-        fitting = int(np.searchsorted(sizes, level, side="right"))
-        if not fitting:
+    fitting, chances = 0, weights[:0]
+    for level, fits in enumerate(np.searchsorted(sizes, np.arange(levels), "right").tolist()):
+        if not fits:
             left[level, level] = 1.0
             continue
-        chances = weights[:fitting] / weights[:fitting].sum()
-        left[level] = chances @ left[level - sizes[:fitting]]
+        if fits != fitting:
+            fitting, chances = fits, weights[:fits] / weights[:fits].sum()
+        left[level] = chances @ left[level - sizes[:fits]]
     return left
 
 

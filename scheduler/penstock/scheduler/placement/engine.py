@@ -3,8 +3,9 @@
 Equal requests score equally, and a placement changes one row; so each shape keeps its scores, and
 before a choice only the rows that changed since its last one are scored again. Where a policy's
 scores depend on CPU and devices alone, each state that rows are in is scored once
-(`penstock.scheduler.row_states`). The number of remembered shapes is bounded; the one that was not
-used for longest is forgotten.
+(`penstock.scheduler.row_states`), and where they are differences of a potential, the best row is
+looked for by states (`penstock.scheduler.placement.state_search`). The number of remembered shapes
+is bounded; the one that was not used for longest is forgotten.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from penstock.scheduler.node_table import Flags, Floats, NodeTable, Rows
 from penstock.scheduler.placement.feasible import fits, has_processors, takes, usable_slots
 from penstock.scheduler.placement.policy import PlacementPolicy
+from penstock.scheduler.placement.state_search import StateSearch, UnsureError
 from penstock.scheduler.request import Constraints, Request
 from penstock.scheduler.row_states import RowStates
 
@@ -81,6 +83,9 @@ class Placer:
         self._max_shapes = max_shapes
         self._scores: OrderedDict[Request, _Scores] = OrderedDict()
         self._states = RowStates(columns)
+        self._search = (
+            StateSearch(columns, policy, eligible, max_shapes) if policy.potential else None
+        )
 
     def observe(self, request: Request) -> None:
         """Count a request as asked for, whether or not this engine is to place it."""
@@ -114,6 +119,14 @@ class Placer:
 
         A preference chooses among the nodes whose score is within its own `epsilon` of the best.
         """
+        by_states = preference is None and not with_runner_up and not request.is_share
+        if by_states and self._search is not None:
+            try:
+                found = self._search.find(request)
+            except UnsureError:
+                pass
+            else:
+                return self._found(found, request)
         scores = self.scores(request)
         best = float(scores.max(initial=-np.inf))
         if best == -np.inf:
@@ -129,6 +142,12 @@ class Placer:
             return Placement(node, row, devices, float(scores[row]))
         name, score = self._runner_up(request, scores, row)
         return Placement(node, row, devices, float(scores[row]), name, score)
+
+    def _found(self, found: tuple[int, float] | None, request: Request) -> Placement | None:
+        if found is None:
+            return None
+        row, score = found
+        return Placement(self.columns.names[row], row, self._devices(request, row), score)
 
     def scores(self, request: Request) -> Floats:
         """The score of every row now; minus infinity where the request does not fit. Read-only."""
@@ -158,6 +177,8 @@ class Placer:
     def forget(self) -> None:
         """Drop every remembered score: what a policy does when it judges differently from now."""
         self._scores.clear()
+        if self._search is not None:
+            self._search.forget()
 
     def _rescore(self, request: Request, known: _Scores, rows: Rows) -> None:
         if self.policy.by_state:

@@ -62,9 +62,12 @@ class NodeEligibility:
 
     def eligible(self, constraints: Constraints, rows: Rows) -> Flags:
         """Which rows a pod with these constraints may be bound to."""
+        anywhere = constraints is ANYWHERE or constraints == ANYWHERE
+        if anywhere and not (self._full or self._shunned or self._tainted):
+            return np.ones(len(rows), dtype=np.bool_)
         closed = list(self._full)
         closed += [self._columns.row(name) for name in self._shunned if name in self._columns]
-        if constraints == ANYWHERE:
+        if anywhere:
             closed += self._tainted_hard() if self._tainted else ()
             if not closed:
                 return np.ones(len(rows), dtype=np.bool_)

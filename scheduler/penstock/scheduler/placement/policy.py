@@ -6,12 +6,26 @@ has already left out the nodes that the request does not fit on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from penstock.scheduler.node_table import Floats, NodeTable, Rows
+from penstock.scheduler.node_table import Floats, Integers, NodeTable, Rows
 from penstock.scheduler.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes as a potential judges them: arrays of one length, devices in rows."""
+
+    total_milli_cpu: Integers
+    milli_cpu: Integers
+    total_accelerator_milli: Integers
+    free: Integers
+    """Thousandths free of each device."""
+    kind: Integers
+    """Code of each device's kind."""
 
 
 class PlacementPolicy:
@@ -25,8 +39,16 @@ class PlacementPolicy:
     by_state: ClassVar[bool] = False
     """Whether rows with the same CPU and devices, in total and free, have the same score."""
 
+    potential: ClassVar[bool] = False
+    """Whether a request for whole devices, or for none, scores by how much it lowers `burden`, and
+    `choose` takes the tightest fit in accelerators, and of those the first by name."""
+
     def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """The value of putting the request on each of these rows; the largest is the best."""
+        raise NotImplementedError
+
+    def burden(self, nodes: Nodes) -> Floats:
+        """The potential of each node, where the policy has one; it depends on nothing else."""
         raise NotImplementedError
 
     def choose(self, columns: NodeTable, request: Request, candidates: Rows) -> int:

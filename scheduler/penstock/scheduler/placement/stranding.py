@@ -29,7 +29,7 @@ from penstock.scheduler.fragmentation import shares
 from penstock.scheduler.node_table import Floats, Integers, NodeTable, Rows
 from penstock.scheduler.placement.demand import Demand
 from penstock.scheduler.placement.outcomes import outcomes
-from penstock.scheduler.placement.policy import PlacementPolicy, first_by_name
+from penstock.scheduler.placement.policy import Nodes, PlacementPolicy, first_by_name
 from penstock.scheduler.placement.slot_prices import Prices, set_prices
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
@@ -48,6 +48,7 @@ class Stranding(PlacementPolicy):
 
     name: ClassVar[str] = "stranding"
     by_state: ClassVar[bool] = True
+    potential: ClassVar[bool] = True
     epsilon = EPSILON
 
     def __init__(self, cpu_weight: float = CPU_WEIGHT, demand: Demand | None = None) -> None:
@@ -88,26 +89,30 @@ class Stranding(PlacementPolicy):
         ranked = zip(decrease.round(6).tolist(), devices.tolist(), strict=True)
         return int(min((-value, free[slot], slot) for value, slot in ranked)[2])
 
-    def burden(self, columns: NodeTable, rows: Rows, milli_cpu: Integers, free: Integers) -> Floats:
-        """Accelerators that rows with this CPU and these devices free would strand, less worth."""
-        total = columns.total_accelerator_milli[rows]
-        cpu = shares(milli_cpu, columns.total_milli_cpu[rows])
-        lean = (cpu - shares(free.sum(axis=1), total)) * total
+    def burden(self, nodes: Nodes) -> Floats:
+        """Accelerators that nodes with this CPU and these devices free strand, less worth."""
+        total = nodes.total_accelerator_milli
+        cpu = shares(nodes.milli_cpu, nodes.total_milli_cpu)
+        lean = (cpu - shares(nodes.free.sum(axis=1), total)) * total
         burden: Floats = np.maximum(-lean, self._cpu_weight * lean)
         if self._prices is not None:
             burden *= 1.0 - self._prices.pressure
-            burden -= self._prices.worth(milli_cpu, free, columns.device_kind[rows])
+            burden -= self._prices.worth(nodes.milli_cpu, nodes.free, nodes.kind)
         return burden / WHOLE_DEVICE_MILLI
 
     def _decreases(
         self, columns: NodeTable, request: Request, rows: Rows
     ) -> tuple[Integers, Floats, Integers]:
         ways = outcomes(columns, request, rows)
+        both = np.concatenate((rows, rows[ways.index]))
         burden = self.burden(  # before and after in one call, which for few rows costs like one
-            columns,
-            np.concatenate((rows, rows[ways.index])),
-            np.concatenate((columns.free_milli_cpu[rows], ways.milli_cpu)),
-            np.concatenate((columns.device_free[rows], ways.free)),
+            Nodes(
+                total_milli_cpu=columns.total_milli_cpu[both],
+                milli_cpu=np.concatenate((columns.free_milli_cpu[rows], ways.milli_cpu)),
+                total_accelerator_milli=columns.total_accelerator_milli[both],
+                free=np.concatenate((columns.device_free[rows], ways.free)),
+                kind=columns.device_kind[both],
+            )
         )
         before, after = burden[: len(rows)], burden[len(rows) :]
         return ways.index, before[ways.index] - after, ways.slot
