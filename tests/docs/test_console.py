@@ -32,6 +32,7 @@ FOLLOWED: Final = "followed from a fresh clone by tests.docs.quickstart, which t
 HELM: Final = "needs the helm command and a cluster of containers; tests/charts does it in process"
 DOCKER: Final = "needs a container runtime; tests/packaging reads the Dockerfile"
 MINUTES: Final = "measures or compares for minutes; "
+TWENTY_JOBS: Final = "needs the history of twenty jobs; tests/api/test_replay.py has one"
 EXAMPLE: Final = "trains for a minute; the same is run by tests/examples/"
 NOT_TYPED: Final = {
     ("CONTRIBUTING.md", ""): "sets the project up, or runs this very suite",
@@ -52,6 +53,8 @@ NOT_TYPED: Final = {
     ("docs/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("docs/input-stalls.md", "penstock"): EXAMPLE + "test_images_profiled.py",
     ("docs/input-stalls.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
+    ("docs/operations/capacity.md", "penstock whatif --policy"): TWENTY_JOBS,
+    ("docs/operations/capacity.md", "penstock capacity --policy"): TWENTY_JOBS,
     ("docs/operations/index.md", "kubectl -n"): "kubectl exec is not in the embedded cluster",
     ("docs/sharing.md", "penstock run"): "programs of one's own; tests/data/sharing has such",
     ("docs/partition.md", "penstock run"): "a program of one's own; tests/data/relaying has such",

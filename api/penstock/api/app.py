@@ -23,6 +23,7 @@ from penstock.api.endpoints import (
     plans,
     probes,
     profiles,
+    replay,
     samples,
     what_if,
 )
@@ -50,6 +51,7 @@ _ROUTERS: Final = (
     algorithms.router,
     cluster.router,
     what_if.router,
+    replay.router,
     nodes.router,
     nodes.of_jobs,
     costs.router,

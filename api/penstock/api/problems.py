@@ -52,6 +52,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
     errors.NoProfileError: (404, ProblemType.NO_PROFILE, "Nothing was measured yet"),
     errors.NoLedgerError: (404, ProblemType.NO_LEDGER, "No ledger is stored"),
     errors.NoWorkloadError: (404, ProblemType.NO_WORKLOAD, "The cluster's pods are not known"),
+    errors.HistoryError: (422, ProblemType.HISTORY, "The history does not bear an answer"),
     errors.NodeNotFoundError: (404, ProblemType.NODE_NOT_FOUND, "There is no such node"),
     UnknownAlgorithmError: (404, ProblemType.ALGORITHM_NOT_FOUND, "There is no such algorithm"),
     errors.JobFinishedError: (409, ProblemType.JOB_FINISHED, "The job has ended"),

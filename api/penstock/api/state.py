@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from penstock.api.auth import Authenticator, Caller, Permission, UnauthenticatedError, Verb
 from penstock.api.auth.caller import require
 from penstock.api.origins import PublicAddress
+from penstock.api.replaying import Replayer
 from penstock.api.streams import Streams
 from penstock.brain.assembly import Brain
 from penstock.crds.group import SCALE_PLURAL
@@ -52,6 +53,7 @@ class ApiState:
     names: JobNames = field(default_factory=JobNames)
     address: PublicAddress = field(default_factory=PublicAddress)
     streams: Streams = field(default_factory=Streams)
+    replays: Replayer = field(default_factory=Replayer)
 
 
 async def api_state(request: Request) -> ApiState:

@@ -35,6 +35,7 @@ from penstock.brain.service.nodes import NodeService
 from penstock.brain.service.paces import PaceService
 from penstock.brain.service.plans import PlanService, ScaleWriter
 from penstock.brain.service.profiles import ProfileService
+from penstock.brain.service.recorded import RecordedService
 from penstock.brain.service.samples import SampleService
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
@@ -69,6 +70,7 @@ class Brain:
     costs: CostService
     forecasts: ForecastService
     paces: PaceService
+    recorded: RecordedService
     watchers: PlanSubscribers
     metrics: BrainMetrics
     clock: Callable[[], float]
@@ -164,6 +166,7 @@ async def running_brain(
         costs=costs,
         forecasts=ForecastService(database, costs, clock),
         paces=PaceService(database, clock, lambda: _measuring(algorithms.registry)),
+        recorded=RecordedService(database),
         watchers=watchers,
         metrics=metrics,
         clock=clock,

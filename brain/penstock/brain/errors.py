@@ -68,3 +68,7 @@ class CostRangeError(BrainError):
 
 class PricingError(BrainError):
     """Jobs, options or prices that no plan can be made of."""
+
+
+class HistoryError(BrainError):
+    """What is stored of past jobs is too little, or too much, for an answer."""

@@ -1,7 +1,9 @@
-"""``penstock capacity``: what other nodes would do to the jobs that run and wait.
+"""``penstock capacity``: what other nodes would do to the jobs that run and wait, and what another
+placement policy would have done to those of last week.
 
 The Brain answers, from what the scheduler has shown it of the cluster and what it has measured of
-the jobs; nothing is changed, and nothing kept. ``penstock whatif --nodes`` is the same.
+the jobs; nothing is changed, and nothing kept. ``penstock whatif`` with the same options is the
+same.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.base.quantity import parse_bytes, parse_milli_cpu
-from penstock.cli import output, wording
+from penstock.cli import output, replay, wording
 from penstock.cli.session import Session, UsageError, connected
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.wire import Between, ClusterWhatIf, ClusterWhatIfRequest, JobWhatIf
 
 GIB: Final = 1024**3
+MOST_HOURS: Final = 28 * 24
 GPU: Final = "gpu"
 """In a shape: the kind of accelerator that most nodes of the cluster have."""
 
@@ -41,13 +44,47 @@ def capacity_(
     fail_node: Annotated[
         str | None, typer.Option("--fail-node", help="Name of a node that would be gone.")
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy", help="A placement policy that the scheduler would have had, such as most."
+        ),
+    ] = None,
+    hours: Annotated[
+        int | None,
+        typer.Option("--hours", min=1, max=MOST_HOURS, help="With --policy: how far back. 168."),
+    ] = None,
 ) -> None:
-    """Say what more or fewer nodes, or a failed one, would do to the jobs that run and wait."""
+    """Say what other nodes would do to the jobs of now, or another policy to those of last week."""
+    if policy is not None:
+        if (nodes, node_shape, fail_node) != (None, None, None):
+            raise UsageError("--policy: is asked of past jobs and the nodes of now; ask it alone")
+        _replayed(session, policy, hours)
+        return
+    if hours is not None:
+        raise UsageError("--hours: is how far back past jobs are looked at; say --policy, too")
     asked = question(nodes, node_shape, fail_node)
     found = session.brain.cluster_what_if(asked)
     session.show(found.model_dump(mode="json", exclude_none=True), lambda: shown(found))
     if session.output is output.Format.TABLE:
         for line in found.notes:
+            session.note(line)
+
+
+def _replayed(session: Session, policy: str, hours: int | None) -> None:
+    from pydantic import ValidationError
+
+    from penstock.wire.replays import WEEK_HOURS, ClusterReplayRequest
+
+    try:
+        asked = ClusterReplayRequest(policy=policy.strip(), hours=hours or WEEK_HOURS)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise UsageError(f"--policy {policy!r}: {said}; say one such as most") from error
+    found = session.brain.cluster_replay(asked)
+    session.show(found.model_dump(mode="json", exclude_none=True), lambda: replay.shown(found))
+    if session.output is output.Format.TABLE:
+        for line in replay.notes(found):
             session.note(line)
 
 
@@ -64,7 +101,7 @@ def question(
     from penstock.wire import ClusterWhatIfRequest, Resources
 
     if (nodes is None) == (fail_node is None):
-        raise UsageError("say either --nodes (+4, -2) or --fail-node NAME")
+        raise UsageError("say either --nodes (+4, -2), --fail-node NAME or --policy NAME")
     if nodes is None and node_shape is not None:
         raise UsageError("--node-shape: is of nodes that come or go; say --nodes, too")
     count = None if nodes is None else _count(nodes)

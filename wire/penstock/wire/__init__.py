@@ -54,6 +54,7 @@ from penstock.wire.profiles import (
     WhatIfPoint,
     WhatIfRequest,
 )
+from penstock.wire.replays import ClusterReplay, ClusterReplayRequest, ReplayedFigure, Spread
 from penstock.wire.samples import (
     JobEvent,
     QueueSample,
@@ -85,6 +86,8 @@ __all__ = [
     "AuditEntry",
     "AvoidedNodes",
     "Between",
+    "ClusterReplay",
+    "ClusterReplayRequest",
     "ClusterSide",
     "ClusterSnapshot",
     "ClusterWhatIf",
@@ -131,6 +134,7 @@ __all__ = [
     "ProposalRequest",
     "QueueSample",
     "RankSample",
+    "ReplayedFigure",
     "Resolution",
     "Resources",
     "RoleDescription",
@@ -142,6 +146,7 @@ __all__ = [
     "SampleView",
     "ShadowPlan",
     "Signature",
+    "Spread",
     "WhatIf",
     "WhatIfPoint",
     "WhatIfRequest",

@@ -24,6 +24,7 @@ class ProblemType(StrEnum):
     NO_PROFILE = "urn:penstock:problem:no-profile"
     NO_WORKLOAD = "urn:penstock:problem:no-workload"
     NO_OVERRIDE = "urn:penstock:problem:no-override"
+    HISTORY = "urn:penstock:problem:history"
     ALGORITHM_NOT_FOUND = "urn:penstock:problem:algorithm-not-found"
     NODE_NOT_FOUND = "urn:penstock:problem:node-not-found"
     METHOD_NOT_ALLOWED = "urn:penstock:problem:method-not-allowed"

@@ -277,6 +277,14 @@ class Jobs:
             .values(pinned_plan=None, current_plan=current_plan, revision=col(JobRow.revision) + 1)
         )
 
+    async def registered(self, start: float, end: float) -> int:
+        """How many jobs came between two moments."""
+        registered = col(JobRow.registered_seconds)
+        found: int | None = await self._session.scalar(
+            select(func.count()).where(registered >= start, registered < end)
+        )
+        return found or 0
+
     async def active(self) -> Sequence[LiveJob]:
         """What an administrator looks at, of every active job."""
         query = select(

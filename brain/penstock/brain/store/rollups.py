@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Result, func, select
+from sqlalchemy import Result, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 from sqlmodel import col
@@ -151,6 +151,17 @@ class SpentRow(NamedTuple):
     spent: str
 
 
+class TrainedRow(NamedTuple):
+    """What one roll-up says of the pods of a job, and since when the job is there."""
+
+    uid: str
+    registered_seconds: float
+    finished_seconds: float | None
+    start_seconds: float
+    roles: str
+    spent: str
+
+
 async def spent_pages(
     session: AsyncSession,
     start: float,
@@ -164,6 +175,61 @@ async def spent_pages(
     Ten minutes where they have been summed up, the minutes of what came after. `uids`: of these
     jobs alone, at most some hundred.
     """
+    columns = (
+        col(JobRow.uid),
+        col(JobRow.name),
+        col(JobRow.namespace),
+        col(JobRow.user_name),
+        col(RollupRow.spent),
+    )
+    query = _each_moment_once(columns, start, end)
+    if namespace is not None:
+        query = query.where(col(JobRow.namespace) == namespace)
+    if uids is not None:
+        query = query.where(col(JobRow.uid).in_(uids))
+    result = await session.stream(query)
+    async for part in result.partitions(size):
+        yield [SpentRow(row[0], row[1], row[2], row[3], row[4] or "") for row in part]
+
+
+async def trained_pages(
+    session: AsyncSession, start: float, end: float, size: int = 5000
+) -> AsyncIterator[list[TrainedRow]]:
+    """The same of what pods there were, for all jobs."""
+    columns = (
+        col(JobRow.uid),
+        col(JobRow.registered_seconds),
+        col(JobRow.finished_seconds),
+        col(RollupRow.start_seconds),
+        col(RollupRow.roles),
+        col(RollupRow.spent),
+    )
+    result = await session.stream(_each_moment_once(columns, start, end))
+    async for part in result.partitions(size):
+        yield [TrainedRow(row[0], row[1], row[2], row[3], row[4], row[5] or "") for row in part]
+
+
+async def first_minutes(session: AsyncSession, start: float, end: float) -> dict[str, float]:
+    """When each job that came between two moments first trained, to the minute, as far as its
+    minutes are kept."""
+    first = (
+        select(func.min(col(RollupRow.start_seconds)))
+        .where(
+            col(RollupRow.job_uid) == col(JobRow.uid),
+            col(RollupRow.resolution_seconds) == MINUTE,
+        )
+        .correlate(JobRow)
+        .scalar_subquery()
+    )
+    registered = col(JobRow.registered_seconds)
+    rows = await session.execute(
+        select(col(JobRow.uid), first).where(registered >= start, registered < end)
+    )
+    return {row[0]: float(row[1]) for row in rows if row[1] is not None}
+
+
+def _each_moment_once(columns: Sequence[Any], start: float, end: float) -> Select[Any]:
+    """Roll-ups and their jobs in a time range, with no moment twice."""
     older = aliased(RollupRow)
     summed_until = (
         select(func.coalesce(func.max(col(older.start_seconds)) + TEN_MINUTES, 0.0))
@@ -174,14 +240,8 @@ async def spent_pages(
         .scalar_subquery()
     )
     started, resolution = col(RollupRow.start_seconds), col(RollupRow.resolution_seconds)
-    query = (
-        select(
-            col(JobRow.uid),
-            col(JobRow.name),
-            col(JobRow.namespace),
-            col(JobRow.user_name),
-            col(RollupRow.spent),
-        )
+    return (
+        select(*columns)
         .join(JobRow, col(JobRow.uid) == col(RollupRow.job_uid))
         .where(
             started >= start,
@@ -190,13 +250,6 @@ async def spent_pages(
             (resolution == TEN_MINUTES) | ((resolution == MINUTE) & (started >= summed_until)),
         )
     )
-    if namespace is not None:
-        query = query.where(col(JobRow.namespace) == namespace)
-    if uids is not None:
-        query = query.where(col(JobRow.uid).in_(uids))
-    result = await session.stream(query)
-    async for part in result.partitions(size):
-        yield [SpentRow(*row[:4], row[4] or "") for row in part]
 
 
 def rollup_of(row: RollupRow) -> Rollup:

@@ -31,6 +31,8 @@ from penstock.wire import (
     AlgorithmView,
     Allocation,
     AvoidedNodes,
+    ClusterReplay,
+    ClusterReplayRequest,
     ClusterSnapshot,
     ClusterWhatIf,
     ClusterWhatIfRequest,
@@ -224,6 +226,10 @@ class AsyncBrainClient:
         """What other nodes would do to the jobs that run and wait."""
         return await self._send(calls.cluster_what_if(asked))
 
+    async def cluster_replay(self, asked: ClusterReplayRequest) -> ClusterReplay:
+        """What past jobs would have waited for with another placement policy."""
+        return await self._send(calls.cluster_replay(asked))
+
     def nodes(self) -> AsyncIterator[NodeView]:
         """The nodes as the scheduler saw them last, by name."""
         return self._pages(calls.nodes())
@@ -372,7 +378,8 @@ class AsyncBrainClient:
             await asyncio.sleep(pause)
 
     async def _attempt(self, call: Call[T], deadline: float) -> Answer:
-        seconds = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
+        usual = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
+        seconds = max(usual, call.patience_seconds)
         refresh(self._trust)
         end = time.monotonic() + seconds
         shown = await authorization_async(self._token)
@@ -382,7 +389,7 @@ class AsyncBrainClient:
             params=dict(call.query),
             headers={**call.headers, **shown},
             content=call.body,
-            timeout=seconds,
+            timeout=httpx.Timeout(seconds, connect=usual),
         ) as response:
             body = bytearray()
             async for chunk in response.aiter_bytes():

@@ -32,6 +32,8 @@ from penstock.wire import (
     AlgorithmView,
     Allocation,
     AvoidedNodes,
+    ClusterReplay,
+    ClusterReplayRequest,
     ClusterSnapshot,
     ClusterWhatIf,
     ClusterWhatIfRequest,
@@ -223,6 +225,10 @@ class BrainClient:
         """What other nodes would do to the jobs that run and wait."""
         return self._send(calls.cluster_what_if(asked))
 
+    def cluster_replay(self, asked: ClusterReplayRequest) -> ClusterReplay:
+        """What past jobs would have waited for with another placement policy."""
+        return self._send(calls.cluster_replay(asked))
+
     def nodes(self) -> Iterator[NodeView]:
         """The nodes as the scheduler saw them last, by name."""
         return self._pages(calls.nodes())
@@ -370,7 +376,8 @@ class BrainClient:
             time.sleep(pause)
 
     def _attempt(self, call: Call[T], deadline: float) -> Answer:
-        seconds = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
+        usual = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
+        seconds = max(usual, call.patience_seconds)
         refresh(self._trust)
         end = time.monotonic() + seconds
         shown = authorization(self._token)
@@ -380,7 +387,7 @@ class BrainClient:
             params=dict(call.query),
             headers={**call.headers, **shown},
             content=call.body,
-            timeout=seconds,
+            timeout=httpx.Timeout(seconds, connect=usual),
         ) as response:
             body = bytearray()
             for chunk in response.iter_bytes():

@@ -20,6 +20,8 @@ from penstock.wire import (
     AlgorithmView,
     Allocation,
     AvoidedNodes,
+    ClusterReplay,
+    ClusterReplayRequest,
     ClusterSnapshot,
     ClusterWhatIf,
     ClusterWhatIfRequest,
@@ -57,6 +59,7 @@ T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_ANSWER_BYTES: Final = 16 * 1024**2
+REPLAY_PATIENCE_SECONDS: Final = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Call(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    patience_seconds: float = 0.0
+    """Of an answer that takes work: one attempt may take at least so long."""
     expected: frozenset[int] = frozenset({200, 201, 204})
 
     @property
@@ -241,6 +246,11 @@ def put_workload(workload: Workload) -> Call[None]:
 
 def cluster_what_if(asked: ClusterWhatIfRequest) -> Call[ClusterWhatIf]:
     return _json("POST", "/v1/cluster/whatif", ClusterWhatIf, asked)
+
+
+def cluster_replay(asked: ClusterReplayRequest) -> Call[ClusterReplay]:
+    call = _json("POST", "/v1/cluster/replay", ClusterReplay, asked)
+    return replace(call, patience_seconds=REPLAY_PATIENCE_SECONDS)
 
 
 def nodes() -> Call[ListResource[NodeView]]:

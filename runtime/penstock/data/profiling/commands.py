@@ -117,6 +117,13 @@ def whatif(
     fail_node: Annotated[
         str | None, typer.Option(help="Or a node of the cluster that would be gone.")
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Or a placement policy: what the jobs of last week would have waited."),
+    ] = None,
+    hours: Annotated[
+        int | None, typer.Option(min=1, max=672, help="With --policy: how far back. 168.")
+    ] = None,
     cores: Annotated[
         str | None, typer.Option(help="Cores of the training pod: 8, or 2..32 for a sweep.")
     ] = None,
@@ -160,10 +167,16 @@ def whatif(
     from penstock.data.profiling import questions
     from penstock.throughput.errors import ProfileError
 
-    of_cluster = {"--nodes": nodes, "--node-shape": node_shape, "--fail-node": fail_node}
+    of_cluster = {
+        "--nodes": nodes,
+        "--node-shape": node_shape,
+        "--fail-node": fail_node,
+        "--policy": policy,
+        "--hours": hours,
+    }
     asked_of_cluster = [f"{name}={text}" for name, text in of_cluster.items() if text is not None]
     if sum((file is not None, submit is not None, bool(asked_of_cluster))) > 1:
-        said = "ask of one thing: a profile, --submit, or --nodes and --fail-node"
+        said = "ask of one thing: a profile, --submit, --nodes, --fail-node or --policy"
         typer.echo(f"penstock whatif: {said}", err=True)
         raise typer.Exit(2)
     if submit is not None:
@@ -171,7 +184,7 @@ def whatif(
     if asked_of_cluster:
         _ask_brain("capacity", *asked_of_cluster, as_json=as_json)
     if file is None:
-        said = "name a profile, or --submit and a job's manifest, or --nodes, or --fail-node"
+        said = "name a profile, a manifest with --submit, or --nodes, --fail-node or --policy"
         typer.echo(f"penstock whatif: {said}", err=True)
         raise typer.Exit(2)
     axes = {

@@ -140,6 +140,17 @@ def outlook(workload: Workload, change: Change, policy: str = "stranding") -> Ou
     )
 
 
+def hold_others(snapshot: Snapshot, nodes: Iterable[HostedNode]) -> None:
+    """Put what pods of no job hold into a snapshot; best before the nodes are."""
+    for one in nodes:
+        # Each pod of no job takes a place; one of them holds what they hold together.
+        for number in range(one.other_pods):
+            held = one.others if number == 0 else NOTHING
+            snapshot.upsert_pod(Pod(f"other:{one.node.name}:{number}", one.node.name, held))
+        if not one.other_pods and one.others != NOTHING:
+            snapshot.upsert_pod(Pod(f"other:{one.node.name}", one.node.name, one.others))
+
+
 class _Cluster:
     """Nodes and pods put together, on which those that wait are placed."""
 
@@ -156,14 +167,7 @@ class _Cluster:
         self._waiting = 0
         # Pods before their nodes: a node is then added up once.
         there = list(nodes)
-        for one in there:
-            # Each pod of no job takes a place; one of them holds what they hold together.
-            for number in range(one.other_pods):
-                held = one.others if number == 0 else NOTHING
-                uid = f"other:{one.node.name}:{number}"
-                snapshot.upsert_pod(Pod(uid, one.node.name, held))
-            if not one.other_pods and one.others != NOTHING:
-                snapshot.upsert_pod(Pod(f"other:{one.node.name}", one.node.name, one.others))
+        hold_others(snapshot, there)
         for index, group in enumerate(self._pods):
             if group.node:
                 for number in range(group.count):
