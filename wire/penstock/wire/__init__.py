@@ -16,7 +16,14 @@ from penstock.wire.cluster import (
     Node,
     NodeView,
 )
-from penstock.wire.costs import CostLine, CostReport, CostsBy
+from penstock.wire.costs import (
+    CostLine,
+    CostReport,
+    CostsBy,
+    NodesLine,
+    NodesPart,
+    NodesReport,
+)
 from penstock.wire.forecasts import Expected, Forecast, ForecastRequest
 from penstock.wire.jobs import Job, JobFinish, JobRegistration, RoleDescription, Signature
 from penstock.wire.nodes import (
@@ -120,6 +127,9 @@ __all__ = [
     "NodeReport",
     "NodeVerdict",
     "NodeView",
+    "NodesLine",
+    "NodesPart",
+    "NodesReport",
     "Outcome",
     "Override",
     "Plan",

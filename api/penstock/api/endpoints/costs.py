@@ -1,4 +1,4 @@
-"""What jobs, users and namespaces cost."""
+"""What jobs, users and namespaces cost, and where what the nodes had went."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.api.auth.caller import require
 from penstock.api.state import BrainDep, CallerDep, problems
 from penstock.brain.service import costs
 from penstock.wire.base import Name, Seconds
-from penstock.wire.costs import CostLine, CostReport, CostsBy
+from penstock.wire.costs import CostLine, CostReport, CostsBy, NodesLine, NodesPart, NodesReport
 
 router = APIRouter(prefix="/v1/costs", tags=["costs"])
 
@@ -46,6 +46,32 @@ async def read_costs(
     )
 
 
+@router.get("/nodes", responses=problems())
+async def read_nodes_costs(
+    caller: CallerDep,
+    brain: BrainDep,
+    start: Annotated[Seconds | None, Query(description="At or after; a day before end.")] = None,
+    end: Annotated[Seconds | None, Query(description="Before; now.")] = None,
+) -> NodesReport:
+    """What the nodes had, and where it went: used, repeated, idle, stranded, free."""
+    await require(caller, Permission(Verb.LIST, "clustersnapshots"))
+    await require(caller, Permission(Verb.LIST))
+    bill = await brain.costs.nodes(start, end)
+    return NodesReport(
+        start=bill.start,
+        end=bill.end,
+        covered_seconds=bill.covered_seconds,
+        node_seconds=bill.node_seconds,
+        currency=bill.currency,
+        parts={NodesPart(part.value): _part(line) for part, line in bill.parts.items()},
+        total=_part(bill.total),
+    )
+
+
+def _part(line: costs.NodesLine) -> NodesLine:
+    return NodesLine(**asdict(line))
+
+
 def _line(line: costs.CostLine) -> CostLine:
     amount = line.amount
     return CostLine(
@@ -56,4 +82,5 @@ def _line(line: costs.CostLine) -> CostLine:
         **asdict(line.spent),
         cost=None if amount is None else amount.cost,
         idle_cost=None if amount is None else amount.idle,
+        repeated_cost=None if amount is None else amount.repeated,
     )

@@ -97,11 +97,16 @@ class Sweeper:
         async with self._database.read() as session:
             rollups = Rollups(self._database, session)
             found = {
-                uid: await rollups.samples(uid, min(starts), max(starts) + MINUTE)
+                uid: await rollups.samples(uid, min(starts) - MINUTE, max(starts) + MINUTE)
                 for uid, starts in minutes.items()
             }
+            since = {uid: min(starts) for uid, starts in minutes.items()}
+            peaks = await rollups.peaks(since)
         sums = await asyncio.to_thread(
-            lambda: {uid: summed(samples) for uid, samples in found.items()}
+            lambda: {
+                uid: summed(samples, since[uid], peaks.get(uid, 0))
+                for uid, samples in found.items()
+            }
         )
         fresh: list[tuple[str, float, Rollup]] = []
         late: list[tuple[str, float, Rollup]] = []

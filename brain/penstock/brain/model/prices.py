@@ -31,10 +31,12 @@ class HourlyPrices(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """What something costs, and how much of that was idle; in the currency of the prices."""
+    """What something costs, and how much of that was idle, or done again; in the currency of the
+    prices."""
 
     cost: float
     idle: float
+    repeated: float = 0.0
 
 
 def cost(
@@ -66,6 +68,12 @@ def priced(spent: Spent, prices: HourlyPrices | None) -> Amount | None:
             spent.idle_core_seconds,
             spent.idle_gib_seconds,
             spent.idle_accelerator_seconds,
+        )
+        / HOUR,
+        repeated=(
+            spent.repeated_core_seconds * prices.core_hour
+            + spent.repeated_gib_seconds * prices.gib_hour
+            + spent.repeated_accelerator_seconds * prices.accelerator_hour
         )
         / HOUR,
     )

@@ -50,6 +50,8 @@ class Rollup:
     """By role; empty where none is measured."""
     spent: Mapping[str, Spent] = field(default_factory=dict)
     """By role: what the pods were given, and left."""
+    peak_step: int = 0
+    """The highest step of the job until the end of these samples; 0: not known."""
 
 
 def start_of(at_seconds: float, resolution: int) -> float:
@@ -67,8 +69,13 @@ def of_sample(
     world_size: int,
     received_seconds: float,
     ranks: bytes,
+    repeated: float = 0.0,
+    peak_step: int = 0,
 ) -> Rollup:
-    """One sample, in the form in which samples are summed up."""
+    """One sample, in the form in which samples are summed up.
+
+    ``repeated``: the share of it in which steps were trained again, up to ``peak_step``.
+    """
     columns_of = unpack(ranks)
     return Rollup(
         samples=1,
@@ -91,7 +98,8 @@ def of_sample(
             if columns["rank"]
         },
         gpus={role.value: use for role, use in gpu_use.of_roles(columns_of).items()},
-        spent=spent.of_roles(columns_of, seconds),
+        spent=spent.of_roles(columns_of, seconds, repeated),
+        peak_step=peak_step,
     )
 
 
@@ -130,6 +138,7 @@ def merge(parts: Iterable[Rollup]) -> Rollup:
             name: spent.total(row.spent[name] for row in rows if name in row.spent)
             for name in sorted({name for row in rows for name in row.spent})
         },
+        peak_step=max(row.peak_step for row in rows),
     )
 
 

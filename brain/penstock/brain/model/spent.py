@@ -23,7 +23,11 @@ GIB: Final = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of pods, cores, GiB and accelerators; idle is requested and not used."""
+    """Seconds of pods, cores, GiB and accelerators.
+
+    Idle is requested and not used; repeated was used for steps that had been trained before. No
+    second is both.
+    """
 
     pod_seconds: float = 0.0
     core_seconds: float = 0.0
@@ -32,13 +36,21 @@ class Spent:
     idle_gib_seconds: float = 0.0
     accelerator_seconds: float = 0.0
     idle_accelerator_seconds: float = 0.0
+    repeated_core_seconds: float = 0.0
+    repeated_gib_seconds: float = 0.0
+    repeated_accelerator_seconds: float = 0.0
 
 
 NOTHING: Final = Spent()
+_PLAIN: Final = 7
+"""Figures before those of repeated work."""
 
 
-def of_columns(columns: RankColumns, seconds: float) -> Spent:
-    """What the pods of one role spent in one sample of so many seconds."""
+def of_columns(columns: RankColumns, seconds: float, repeated: float = 0.0) -> Spent:
+    """What the pods of one role spent in one sample of so many seconds.
+
+    ``repeated``: the share of them in which steps were trained again.
+    """
     cpu = _requested(columns, "milli_cpu", "milli_cpu_limit")
     memory = _requested(columns, "memory_bytes", "memory_limit_bytes")
     count = len(columns["rank"])
@@ -49,20 +61,33 @@ def of_columns(columns: RankColumns, seconds: float) -> Spent:
         for gpu, share in zip(gpus, busy, strict=True)
         if share is not None
     )
+    cores = math.fsum(given for given, _ in cpu) / 1000 * seconds
+    idle_cores = math.fsum(idle for _, idle in cpu) / 1000 * seconds
+    gib = math.fsum(given for given, _ in memory) / GIB * seconds
+    idle_gib = math.fsum(idle for _, idle in memory) / GIB * seconds
+    accelerators = math.fsum(gpus) * seconds
+    idle_accelerators = math.fsum(idle_gpus) * seconds
     return Spent(
         pod_seconds=count * seconds,
-        core_seconds=math.fsum(given for given, _ in cpu) / 1000 * seconds,
-        idle_core_seconds=math.fsum(idle for _, idle in cpu) / 1000 * seconds,
-        gib_seconds=math.fsum(given for given, _ in memory) / GIB * seconds,
-        idle_gib_seconds=math.fsum(idle for _, idle in memory) / GIB * seconds,
-        accelerator_seconds=math.fsum(gpus) * seconds,
-        idle_accelerator_seconds=math.fsum(idle_gpus) * seconds,
+        core_seconds=cores,
+        idle_core_seconds=idle_cores,
+        gib_seconds=gib,
+        idle_gib_seconds=idle_gib,
+        accelerator_seconds=accelerators,
+        idle_accelerator_seconds=idle_accelerators,
+        repeated_core_seconds=repeated * (cores - idle_cores),
+        repeated_gib_seconds=repeated * (gib - idle_gib),
+        repeated_accelerator_seconds=repeated * (accelerators - idle_accelerators),
     )
 
 
-def of_roles(roles: Mapping[Role, RankColumns], seconds: float) -> dict[str, Spent]:
+def of_roles(
+    roles: Mapping[Role, RankColumns], seconds: float, repeated: float = 0.0
+) -> dict[str, Spent]:
     """What each role spent in one sample."""
-    return {role.value: of_columns(own, seconds) for role, own in roles.items() if own["rank"]}
+    return {
+        role.value: of_columns(own, seconds, repeated) for role, own in roles.items() if own["rank"]
+    }
 
 
 def total(parts: Iterable[Spent]) -> Spent:
@@ -74,11 +99,14 @@ def total(parts: Iterable[Spent]) -> Spent:
 def dump(roles: Mapping[str, Spent]) -> str:
     """The roles of a roll-up as JSON, to a thousandth of a second, for the store."""
     rows = {name: [round(value, 3) for value in astuple(own)] for name, own in roles.items()}
+    # What was never repeated is left out: a row is as long as those of releases that know of none.
+    rows = {name: row if any(row[_PLAIN:]) else row[:_PLAIN] for name, row in rows.items()}
     return json.dumps(rows, separators=(",", ":"))
 
 
 def load(text: str | None) -> dict[str, Spent]:
-    """What `dump` gave; of a row from before there were bills, nothing."""
+    """What `dump` gave; of a row from before there were bills, nothing. Figures that older rows
+    do not have are 0."""
     return {name: Spent(*figures) for name, figures in json.loads(text or "{}").items()}
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.brain.model import capacity
 from penstock.brain.model.rollups import MINUTE, TEN_MINUTES, start_of
 from penstock.brain.store.cluster import ClusterModels
 from penstock.brain.store.database import Database
@@ -64,8 +65,11 @@ class ClusterService:
             "stranded_cpu_cores": snapshot.stranded_cpu_cores,
         }
         history = _pack({node["name"]: node["fragmentation"] for node in snapshot.nodes})
+        had = capacity.amounts(snapshot.nodes, snapshot.stranded_gpus, snapshot.stranded_cpu_cores)
         async with self._database.write() as session:
             models = ClusterModels(self._database, session)
+            before = await models.sent_last()
+            await models.add_capacity(capacity.minutes(had, before, snapshot.time_seconds))
             await models.put(0, 0.0, {**figures, "content": _pack(list(snapshot.nodes))})
             for resolution in (MINUTE, TEN_MINUTES):
                 start = start_of(snapshot.time_seconds, resolution)

@@ -13,9 +13,12 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.brain.configuration import PriceSettings
-from penstock.brain.errors import CostRangeError
+from penstock.brain.errors import CostRangeError, HistoryError
+from penstock.brain.model.capacity import Part, shared_out
 from penstock.brain.model.prices import Amount, hourly, priced
+from penstock.brain.model.rollups import MINUTE, TEN_MINUTES, start_of
 from penstock.brain.model.spent import Spent, load, total
+from penstock.brain.store.cluster import ClusterModels
 from penstock.brain.store.database import Database
 from penstock.brain.store.rollups import SpentRow, spent_pages
 
@@ -23,6 +26,9 @@ MOST_SECONDS: Final = 92 * 86_400.0
 """The longest range that is summed up at once."""
 MOST_ROWS: Final = 2_000_000
 """Roll-ups that are read for one bill: 1,000 jobs over two weeks."""
+
+SUMMED_SECONDS: Final = 120.0
+"""After that samples are in the roll-ups."""
 
 Key = tuple[str, ...]
 
@@ -56,6 +62,33 @@ class Bill:
     currency: str | None
     lines: Sequence[CostLine]
     total: CostLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesLine:
+    """What one part had: amounts times seconds, and what they cost."""
+
+    core_seconds: float
+    gib_seconds: float
+    accelerator_seconds: float
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesBill:
+    """What nodes had between two moments, and where it went: the parts add up to the total.
+
+    `covered_seconds` of this time are known; `OTHERS` may be below zero, where pods of jobs were
+    given more than they request.
+    """
+
+    start: float
+    end: float
+    covered_seconds: float
+    node_seconds: float
+    currency: str | None
+    parts: Mapping[Part, NodesLine]
+    total: NodesLine
 
 
 class CostService:
@@ -123,6 +156,46 @@ class CostService:
             currency=self.currency,
             lines=lines,
             total=self._line((), total(sums.values())),
+        )
+
+    async def nodes(self, start: float | None, end: float | None) -> NodesBill:
+        """Where what the nodes had between two moments went; the last day where none are given.
+
+        The range is taken in whole ten minutes, as is what jobs were given.
+
+        Raises:
+            CostRangeError: The range is empty, too long or has too many samples.
+            HistoryError: The scheduler has shown nothing in this time.
+        """
+        newest = start_of(self._clock() - SUMMED_SECONDS, MINUTE)
+        until = newest if end is None else min(start_of(end, TEN_MINUTES), newest)
+        since = start_of(until - 86_400.0 if start is None else start, TEN_MINUTES)
+        given = (await self.bill(CostsBy.NAMESPACE, max(0.0, since), until, None)).total.spent
+        async with self._database.read() as session:
+            had = await ClusterModels(self._database, session).capacity(since, until)
+        if had["covered_seconds"] <= 0:
+            raise HistoryError(
+                f"start = {since:.0f}: up to end = {until:.0f} the scheduler has shown no nodes; "
+                "`penstock doctor` looks why, and what was before this release is not known"
+            )
+        parts = shared_out(had, given)
+        return NodesBill(
+            start=since,
+            end=until,
+            covered_seconds=had["covered_seconds"],
+            node_seconds=had["node_seconds"],
+            currency=self.currency,
+            parts={part: self._nodes_line(own) for part, own in parts.items()},
+            total=self._nodes_line(total(parts.values())),
+        )
+
+    def _nodes_line(self, own: Spent) -> NodesLine:
+        amount = self.amount(own)
+        return NodesLine(
+            core_seconds=own.core_seconds,
+            gib_seconds=own.gib_seconds,
+            accelerator_seconds=own.accelerator_seconds,
+            cost=None if amount is None else amount.cost,
         )
 
     def _line(self, key: Key, spent: Spent) -> CostLine:

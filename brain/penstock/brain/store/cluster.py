@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import Table, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
 from penstock.brain.store.database import Database
-from penstock.brain.store.tables import AllocationRow, SnapshotRow, WorkloadRow
+from penstock.brain.store.tables import AllocationRow, CapacityRow, SnapshotRow, WorkloadRow
+
+AMOUNTS: Final = (
+    "covered_seconds",
+    "node_seconds",
+    "core_seconds",
+    "free_core_seconds",
+    "stranded_core_seconds",
+    "gib_seconds",
+    "free_gib_seconds",
+    "accelerator_seconds",
+    "free_accelerator_seconds",
+    "stranded_accelerator_seconds",
+)
+"""Of a minute of the cluster: amounts times seconds."""
 
 
 class ClusterModels:
@@ -35,6 +49,43 @@ class ClusterModels:
     async def newest(self) -> SnapshotRow | None:
         """The newest snapshot."""
         return await self._session.get(SnapshotRow, (0, 0.0), populate_existing=True)
+
+    async def add_capacity(self, rows: Iterable[Mapping[str, float]]) -> None:
+        """Add what nodes had to the minutes in which they had it."""
+        values = [dict(row) for row in rows]
+        if not values:
+            return
+        insert = self._database.insert(CapacityRow)
+        table: Table = CapacityRow.__table__  # type: ignore[attr-defined]  # SQLModel makes it
+        await self._session.execute(
+            insert.on_conflict_do_update(
+                index_elements=["start_seconds"],
+                set_={name: table.c[name] + insert.excluded[name] for name in AMOUNTS},
+            ),
+            values,
+        )
+
+    async def capacity(self, start: float, end: float) -> dict[str, float]:
+        """What nodes had between two moments; zeros where nothing is known."""
+        started = col(CapacityRow.start_seconds)
+        table: Table = CapacityRow.__table__  # type: ignore[attr-defined]  # SQLModel makes it
+        row = (
+            await self._session.execute(
+                select(*(func.coalesce(func.sum(table.c[name]), 0.0) for name in AMOUNTS)).where(
+                    started >= start, started < end
+                )
+            )
+        ).one()
+        return dict(zip(AMOUNTS, (float(value) for value in row), strict=True))
+
+    async def sent_last(self) -> float | None:
+        """When the newest snapshot was made; nobody else may store one until this is done."""
+        found: float | None = await self._session.scalar(
+            select(col(SnapshotRow.sent_seconds))
+            .where(col(SnapshotRow.resolution_seconds) == 0)
+            .with_for_update()
+        )
+        return found
 
     async def put_workload(self, sent: float, content: bytes) -> None:
         """Store the pods and nodes of the cluster, unless newer ones are there."""

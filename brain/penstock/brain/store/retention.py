@@ -14,6 +14,7 @@ from penstock.brain.model.rollups import MINUTE, TEN_MINUTES
 from penstock.brain.store.tables import (
     AllocationRow,
     AuditRow,
+    CapacityRow,
     EventRow,
     IdempotencyRow,
     JobRow,
@@ -65,6 +66,10 @@ def _expired(settings: RetentionSettings, now: float) -> list[tuple[Table, Colum
         ),
         (_table(SnapshotRow), of_minute & (sent < now - CLUSTER_MINUTE_SECONDS)),
         (_table(SnapshotRow), of_ten_minutes & (sent < now - CLUSTER_TEN_MINUTE_SECONDS)),
+        (
+            _table(CapacityRow),
+            col(CapacityRow.start_seconds) < now - settings.ten_minute_seconds,
+        ),
         (_table(AllocationRow), col(AllocationRow.time_seconds) < now - settings.run_seconds),
         (
             _table(ProfileRow),

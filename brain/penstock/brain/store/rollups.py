@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Result, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,6 +11,7 @@ from sqlalchemy.orm import aliased
 from sqlmodel import col
 
 from penstock.brain.model import gpu_use, spent
+from penstock.brain.model.repeated import Repeated
 from penstock.brain.model.rollups import (
     MINUTE,
     TEN_MINUTES,
@@ -21,6 +22,10 @@ from penstock.brain.model.rollups import (
 )
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import JobRow, RollupRow, SampleRow
+
+_NEAR_SECONDS: Final = 900.0
+"""How far back the minutes of many jobs are read at once; of a job that was silent for longer the
+newest is looked for."""
 
 
 class Rollups:
@@ -47,7 +52,8 @@ class Rollups:
         return [(uid, at) for uid, at in await self._session.execute(query)]
 
     async def samples(self, uid: str, start: float, end: float) -> list[Mapping[str, Any]]:
-        """The samples of one job between two moments, as arguments of `of_sample`, packed."""
+        """The samples of one job between two moments in their order, as arguments of `of_sample`,
+        packed."""
         rows: Result[Any] = await self._session.execute(
             select(
                 col(SampleRow.at_seconds),
@@ -59,13 +65,44 @@ class Rollups:
                 col(SampleRow.world_size),
                 col(SampleRow.received_seconds),
                 col(SampleRow.ranks),
-            ).where(
+            )
+            .where(
                 col(SampleRow.job_uid) == uid,
                 col(SampleRow.at_seconds) >= start,
                 col(SampleRow.at_seconds) < end,
             )
+            .order_by(col(SampleRow.at_seconds))
         )
         return [dict(row) for row in rows.mappings().all()]
+
+    async def peaks(self, starts: Mapping[str, float]) -> dict[str, int]:
+        """The highest step of each job before a moment, where anything was summed up before."""
+        peak = func.coalesce(col(RollupRow.peak_step), col(RollupRow.step))
+        uid, start = col(RollupRow.job_uid), col(RollupRow.start_seconds)
+        resolution = col(RollupRow.resolution_seconds)
+        rows = await self._session.execute(
+            select(uid, start, peak)
+            .where(
+                uid.in_(list(starts)),
+                resolution == MINUTE,
+                start >= min(starts.values()) - _NEAR_SECONDS,
+                start < max(starts.values()),
+            )
+            .order_by(start)
+        )
+        found = {row[0]: int(row[2]) for row in rows if row[1] < starts[row[0]]}
+        for own, until in starts.items():
+            if own in found:
+                continue
+            newest = await self._session.scalar(
+                select(peak)
+                .where(uid == own, start + resolution <= until)
+                .order_by(start.desc())
+                .limit(1)
+            )
+            if newest is not None:
+                found[own] = int(newest)
+        return found
 
     async def minutes(self, uid: str, start: float, end: float) -> list[Rollup]:
         """The minutes of one job between two moments."""
@@ -100,6 +137,7 @@ class Rollups:
                 "roles": dump_roles(rollup.roles),
                 "gpus": gpu_use.dump(rollup.gpus),
                 "spent": spent.dump(rollup.spent),
+                "peak_step": rollup.peak_step,
             }
             for uid, start, rollup in rows
         ]
@@ -266,15 +304,28 @@ def rollup_of(row: RollupRow) -> Rollup:
         roles=load_roles(row.roles),
         gpus=gpu_use.load(row.gpus),
         spent=spent.load(row.spent),
+        peak_step=row.step if row.peak_step is None else row.peak_step,
     )
 
 
-def summed(samples: Iterable[Mapping[str, Any]]) -> list[tuple[float, Rollup]]:
-    """Samples as `Rollups.samples` gave them, with their moment."""
-    return [
-        (
-            float(sample["at_seconds"]),
-            of_sample(**{name: value for name, value in sample.items() if name != "at_seconds"}),
-        )
-        for sample in samples
-    ]
+def summed(
+    samples: Iterable[Mapping[str, Any]], since: float, peak: int
+) -> list[tuple[float, Rollup]]:
+    """Samples as `Rollups.samples` gave them, with their moment.
+
+    Args:
+        samples: those from before ``since`` are not summed up, but say which step was the last.
+        since: from when on.
+        peak: the highest step before.
+    """
+    repeated = Repeated(peak=peak)
+    found: list[tuple[float, Rollup]] = []
+    for sample in samples:
+        at, step = float(sample["at_seconds"]), int(sample["step"])
+        if at < since:
+            repeated.before, repeated.peak = step, max(repeated.peak, step)
+            continue
+        share = repeated.share(step, float(sample["samples_per_second"]))
+        own = {name: value for name, value in sample.items() if name != "at_seconds"}
+        found.append((at, of_sample(**own, repeated=share, peak_step=repeated.peak)))
+    return found

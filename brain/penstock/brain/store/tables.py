@@ -131,7 +131,7 @@ class SampleRow(Table, table=True):
 
 class RollupRow(Table, table=True):
     """Samples of one interval, summed up; `roles` is JSON of `RoleUse` by role, `gpus` of `GpuUse`
-    where any was measured, and `spent` of `Spent`."""
+    where any was measured, and `spent` of `Spent`; `peak_step` is the highest step until then."""
 
     __tablename__ = "rollups"
     __table_args__ = (
@@ -153,6 +153,7 @@ class RollupRow(Table, table=True):
     roles: str = Field(sa_type=Text)
     gpus: str | None = Field(default=None, sa_type=Text, nullable=True)
     spent: str | None = Field(default=None, sa_type=Text, nullable=True)
+    peak_step: int | None = Field(default=None, sa_type=BigInteger, nullable=True)
 
 
 class EventRow(Table, table=True):
@@ -324,6 +325,25 @@ class WorkloadRow(Table, table=True):
     id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     sent_seconds: float = _seconds()
     content: bytes = Field(sa_type=LargeBinary)
+
+
+class CapacityRow(Table, table=True):
+    """What the nodes of the cluster had in one minute, by what the scheduler said: amounts times
+    seconds. `covered_seconds` of the minute are known; `free` includes what is stranded."""
+
+    __tablename__ = "capacities"
+
+    start_seconds: float = _seconds(primary_key=True)
+    covered_seconds: float = Field(sa_type=Float(53))
+    node_seconds: float = Field(sa_type=Float(53))
+    core_seconds: float = Field(sa_type=Float(53))
+    free_core_seconds: float = Field(sa_type=Float(53))
+    stranded_core_seconds: float = Field(sa_type=Float(53))
+    gib_seconds: float = Field(sa_type=Float(53))
+    free_gib_seconds: float = Field(sa_type=Float(53))
+    accelerator_seconds: float = Field(sa_type=Float(53))
+    free_accelerator_seconds: float = Field(sa_type=Float(53))
+    stranded_accelerator_seconds: float = Field(sa_type=Float(53))
 
 
 class AllocationRow(Table, table=True):

@@ -50,6 +50,7 @@ from penstock.wire import (
     NodeOverrideBody,
     NodeRecord,
     NodeReport,
+    NodesReport,
     NodeView,
     Override,
     Plan,
@@ -275,6 +276,12 @@ class AsyncBrainClient:
     ) -> CostReport:
         """What jobs, users or namespaces cost between two moments; the last day where none are."""
         return await self._send(calls.costs(by, namespace, start, end, limit))
+
+    async def nodes_costs(
+        self, *, start: float | None = None, end: float | None = None
+    ) -> NodesReport:
+        """What the nodes had between two moments, and where it went."""
+        return await self._send(calls.nodes_costs(start, end))
 
     async def forecast(self, asked: ForecastRequest) -> Forecast:
         """How long a job would take, and what it would use and cost, from those like it."""

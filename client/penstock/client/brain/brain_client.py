@@ -51,6 +51,7 @@ from penstock.wire import (
     NodeOverrideBody,
     NodeRecord,
     NodeReport,
+    NodesReport,
     NodeView,
     Override,
     Plan,
@@ -274,6 +275,10 @@ class BrainClient:
     ) -> CostReport:
         """What jobs, users or namespaces cost between two moments; the last day where none are."""
         return self._send(calls.costs(by, namespace, start, end, limit))
+
+    def nodes_costs(self, *, start: float | None = None, end: float | None = None) -> NodesReport:
+        """What the nodes had between two moments, and where it went."""
+        return self._send(calls.nodes_costs(start, end))
 
     def forecast(self, asked: ForecastRequest) -> Forecast:
         """How long a job would take, and what it would use and cost, from those like it."""

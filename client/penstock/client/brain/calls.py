@@ -38,6 +38,7 @@ from penstock.wire import (
     NodeOverrideBody,
     NodeRecord,
     NodeReport,
+    NodesReport,
     NodeView,
     Override,
     Plan,
@@ -286,6 +287,13 @@ def costs(
     query = {"by": by.value, "namespace": namespace, "start": start, "end": end, "limit": limit}
     asked = {name: str(value) for name, value in query.items() if value is not None}
     return replace(_json("GET", "/v1/costs", CostReport), query=asked)
+
+
+def nodes_costs(start: float | None, end: float | None) -> Call[NodesReport]:
+    asked = {
+        name: str(value) for name, value in (("start", start), ("end", end)) if value is not None
+    }
+    return replace(_json("GET", "/v1/costs/nodes", NodesReport), query=asked)
 
 
 def forecast(asked: ForecastRequest) -> Call[Forecast]:
