@@ -21,6 +21,7 @@ from typing import Final
 import psutil
 
 from penstock.job.protocol import MAX_PROCESSES, CallFrame, ProcessLook
+from penstock.trainer.standstill.native_threads import native_threads
 from penstock.trainer.standstill.stack import main_thread
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,12 @@ class Stacks:
         for pid, text in written.items():
             if text and pid not in self._told:
                 self._told.add(pid)
-                logger.warning("process %d takes no more steps:\n%s", pid, text[-_SHOWN_BYTES:])
+                logger.warning(
+                    "process %d takes no more steps:\n%s\n%s",
+                    pid,
+                    text[-_SHOWN_BYTES:].rstrip(),
+                    native_threads(pid),
+                )
 
 
 def _handles(pid: int) -> bool:
