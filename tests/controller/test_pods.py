@@ -365,3 +365,15 @@ def test_workers_are_told_to_have_their_machines_checked(asked: bool | None) -> 
         told = {one["name"]: one.get("value") for one in container["env"]}
         expected = "1" if asked and role is Role.WORKER else None
         assert told.get("PENSTOCK_NODE_CHECK") == expected
+        assert "PENSTOCK_NODE_CHECK_SHARE" not in told
+
+
+def test_workers_are_told_the_share_of_the_time_for_checks_while_they_train() -> None:
+    raw = make_job(workers={"replicas": 1})
+    raw["spec"]["nodeCheckWhileTraining"] = True
+    job, spec = read(raw)
+    for role, expected in ((Role.WORKER, "0.001"), (Role.DATA_WORKER, None)):
+        [container] = replica_pod(job, spec, role, 0, 0, RankTarget())["spec"]["containers"]
+        told = {one["name"]: one.get("value") for one in container["env"]}
+        assert told.get("PENSTOCK_NODE_CHECK_SHARE") == expected
+        assert "PENSTOCK_NODE_CHECK" not in told

@@ -132,7 +132,8 @@ LISTENERS: Final = (
     Listener(
         name="link to a worker whose machine is checked",
         made=("runtime/penstock/trainer/nodecheck/link.py:create_listener",),
-        where="any port of the pod, for seconds before its program begins",
+        where="any port of the pod, for seconds before its program begins, and between two steps "
+        "where machines are measured then",
         who="workers of the job: a proof that they hold its token",
         attack="20 silent connections",
         bound="4 connections, others are closed at once; 10 s for a handshake, 3 s after it; "

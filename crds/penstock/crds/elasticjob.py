@@ -190,6 +190,12 @@ class ElasticJobSpec(Model):
         " at most five seconds: compute, memory and the link to another worker. The rank of one"
         " that is much slower than the others of its kind, or fails, is put on another node.",
     )
+    node_check_while_training: Flag | None = Field(
+        default=None,
+        description="Whether workers of a session measure their machines again between steps, for"
+        " at most a thousandth of the time. One that has become much slower than the others of its"
+        " kind, or fails, is named and reported to the Brain; its rank stays where it is.",
+    )
     optimize: Optimize = Field(
         default=Optimize.AUTO,
         description="What the Brain may do. Auto: plan, and adjust while the job runs. Initial:"

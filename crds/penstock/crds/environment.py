@@ -35,6 +35,7 @@ CHECKPOINT_URL: Final = "PENSTOCK_CHECKPOINT_URL"  # set by users: copies of a s
 PINNED_WRITES: Final = "PENSTOCK_PINNED_WRITES"  # set by users: 1: workers write there
 REPLICA_GROUP: Final = "PENSTOCK_REPLICA_GROUP"  # set by `penstock run`: processes of a member
 NODE_CHECK: Final = "PENSTOCK_NODE_CHECK"  # of workers: 1: the machine is measured first
+NODE_CHECK_SHARE: Final = "PENSTOCK_NODE_CHECK_SHARE"  # of workers: of the time; absent: none
 SNAPSHOT_MEMORY: Final = "PENSTOCK_SNAPSHOT_MEMORY"  # of workers: bytes; absent: what is free
 STEP_LOG: Final = "PENSTOCK_STEP_LOG"  # set by users: folder of the step logs
 DATA_STAGE: Final = "PENSTOCK_DATA_STAGE"  # of a data worker: 1 runs batched stages; absent: 0

@@ -13,6 +13,8 @@ from penstock.base.enums import OnHang, Role
 from penstock.crds import environment as names
 from penstock.job.identities import PodIdentity
 
+MOST_CHECK_SHARE: Final = 0.1
+
 
 class SettingsError(Exception):
     """An environment variable or option that cannot be used; names it, its value and the rule."""
@@ -152,6 +154,27 @@ def trainer_settings(environ: Mapping[str, str] = os.environ) -> TrainerSettings
 def checkpoint_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Where a training script keeps its checkpoints, if the job says so."""
     return _path(environ, names.CHECKPOINT_DIR)
+
+
+def check_share(environ: Mapping[str, str] = os.environ) -> float | None:
+    """The share of the time for checks of machines between steps; None: there are none.
+
+    Raises:
+        SettingsError: it is no number, or out of bounds.
+    """
+    said = environ.get(names.NODE_CHECK_SHARE, "")
+    if not said:
+        return None
+    try:
+        share = float(said)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= MOST_CHECK_SHARE:  # not a number is in no bounds either
+        raise SettingsError(
+            f"{names.NODE_CHECK_SHARE}: {said!r}; it must be a number above 0 and at most "
+            f"{MOST_CHECK_SHARE}, or absent for no checks"
+        )
+    return share
 
 
 def step_log(environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -51,7 +51,13 @@ from penstock.parameter_server.protocol import (
 )
 from penstock.trainer.control.coordinator import Coordinator, RefusedError
 from penstock.trainer.nodecheck.cohort import PodChecks
-from penstock.trainer.nodecheck.messages import CHECK_PATH, CheckReport
+from penstock.trainer.nodecheck.messages import (
+    CHECK_PATH,
+    STEP_CHECK_PATH,
+    CheckReport,
+    StepMeasured,
+    StepMeasuredReply,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +127,7 @@ class Endpoints:
                 Route(SERVER_PATH, self._guarded(self.parameter_server), methods=["POST"]),
                 Route(WORKER_PATH, self._guarded(self.worker), methods=["POST"]),
                 Route(CHECK_PATH, self._guarded(self.check_node), methods=["POST"]),
+                Route(STEP_CHECK_PATH, self._guarded(self.note_check), methods=["POST"]),
                 Route(SUMMARY_PATH, self._guarded(self.summary), methods=["GET"]),
                 *data_routes(self._dispatcher, self._guarded, self._group_guard),
             ]
@@ -160,6 +167,12 @@ class Endpoints:
         report = decode(CheckReport, await _body(request))
         expected = self._coordinator.state.rendezvous.expected
         return _message(self._checks.answer(report, expected, time.monotonic()))
+
+    async def note_check(self, request: Request) -> Response:
+        """A worker says what it measured of its machine between two steps."""
+        said = decode(StepMeasured, await _body(request))
+        self._checks.hear_step(said, time.monotonic())
+        return _message(StepMeasuredReply())
 
     async def parameter_server(self, request: Request) -> Response:
         """A parameter server reports; one that has its orders is answered on news."""

@@ -28,6 +28,7 @@ from penstock.trainer.group.group_orders import GroupOrders
 from penstock.trainer.group.regrouping import Regrouping
 from penstock.trainer.group.step_barrier import GroupBrokenError, GroupEndedError, Listener
 from penstock.trainer.group.trainer_connection import Orders, TrainerConnection
+from penstock.trainer.nodecheck.between_steps import StepCheck
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class Membership:
         self._lost: tuple[MemberId, ...] = ()
         self._shares: tuple[int, ...] = ()
         self._regrouping = Regrouping()
+        self._check = StepCheck.of_process()
+        self._step = 0  # that was agreed on last
         self._dice = random.Random()  # noqa: S311  (spreads workers, keeps no secret)
         self.slots_per_step = 1
         """Micro-batches of a step, as the trainer says; known once in a group."""
@@ -174,6 +177,8 @@ class Membership:
         if broken is not None and not isinstance(broken, GroupEndedError):
             self._regrouping = self._regrouping.broken(str(broken))
         self._channels.close()
+        if self._check is not None:
+            self._check.reset()
         self._group = self._orders = None
         self._index = 0
 
@@ -243,19 +248,29 @@ class Membership:
         orders = self._orders
         if orders is None or orders.watch():
             raise GroupEndedError("the trainer ended this group")
+        check = self._check
         own = {"step": step, "consumed": consumed, "leave": leave or orders.called_away}
+        if check is not None:
+            own["check"] = check.says()
 
         def decide(arrived: list[dict[str, Any]]) -> dict[str, Any]:
             consumed = _consumed_by_all(step, slots, arrived)
             orders.await_lease(step)
-            return {
+            regroup = any(message["leave"] for message in arrived)
+            decided = {
                 "consumed": consumed,
-                "regroup": any(message["leave"] for message in arrived),
+                "regroup": regroup,
                 "shares": orders.newest_shares(self._shares),
             }
+            if check is not None:
+                said = [message.get("check") for message in arrived]
+                decided["check"] = check.decide(said, calm=not regroup)
+            return decided
 
         verdict = self._channels.exchange(own, decide, self.interrupted)
-        self._shares = tuple(verdict["shares"])
+        self._shares, self._step = tuple(verdict["shares"]), step
+        if check is not None:
+            check.hear(verdict.get("check"))
         return Verdict(
             [(slot, ids) for slot, ids in verdict["consumed"]], verdict["regroup"], losses
         )
@@ -270,8 +285,13 @@ class Membership:
         self._channels.sum_gradients(gradients, weight, self.interrupted)
 
     def note_committed(self) -> None:
-        """A step has been committed: groups that broke before it count no more."""
+        """A step has been committed: groups that broke before it count no more.
+
+        Machines are measured now, where the job asks for it and it is time.
+        """
         self._regrouping = self._regrouping.committed()
+        if self._check is not None and self._group is not None:
+            self._check.carry_out(self._group, self._index, self._step)
 
 
 def _consumed_by_all(

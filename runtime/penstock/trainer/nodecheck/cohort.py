@@ -29,8 +29,14 @@ from penstock.trainer.nodecheck.check import (
     findings,
     next_round,
 )
-from penstock.trainer.nodecheck.messages import CheckReply, CheckReport, RoundMeasured
+from penstock.trainer.nodecheck.messages import (
+    CheckReply,
+    CheckReport,
+    RoundMeasured,
+    StepMeasured,
+)
 from penstock.trainer.nodecheck.outliers import Speed
+from penstock.trainer.nodecheck.training_check import TrainingCheck
 
 GATHER_SECONDS: Final = 1.0
 ROUND_SECONDS: Final = 1.7
@@ -91,6 +97,7 @@ class PodChecks:
         self._earlier: deque[tuple[str, Mapping[Speed, float]]] = deque(maxlen=MOST_EARLIER)
         self._found: list[CheckedNode] = []
         self._avoided: frozenset[str] = frozenset()
+        self._while_training = TrainingCheck()
 
     def avoid(self, nodes: Iterable[str]) -> None:
         """Nodes that others have found to be bad, or that people want nothing on."""
@@ -100,6 +107,24 @@ class PodChecks:
         """What was found since the last call, to be written down."""
         found, self._found = self._found, []
         return found
+
+    def hear_step(self, said: StepMeasured, now: float) -> None:
+        """Take in what a worker measured between two steps; nobody is replaced for it."""
+        for one in self._while_training.hear(said, now):
+            own = one.measured
+            why = _why_bad(own.node, one.finding)
+            self._found.append(
+                CheckedNode(
+                    own.rank,
+                    own.incarnation,
+                    own.node,
+                    own.hardware,
+                    one.finding,
+                    one.first,
+                    replaced=False,
+                    why=why,
+                )
+            )
 
     def answer(
         self, report: CheckReport, expected: Collection[int] | None, now: float
@@ -218,13 +243,19 @@ class PodChecks:
             self._verdicts.pop(next(iter(self._verdicts)))
 
     def _why(self, pod: CheckReport, finding: Finding) -> str:
-        if finding.verdict is Verdict.FAILING:
-            return f"node {pod.node}: its link to others fails"
-        if finding.verdict is Verdict.SLOW:
-            return f"node {pod.node}: {finding.what} is {finding.ratio:.1f} times slower than usual"
+        if why := _why_bad(pod.node, finding):
+            return why
         if pod.node and pod.node in self._avoided:
             return f"node {pod.node} is avoided: it was found bad before, or somebody said so"
         return ""
+
+
+def _why_bad(node: str, finding: Finding) -> str:
+    if finding.verdict is Verdict.FAILING:
+        return f"node {node}: its link to others fails"
+    if finding.verdict is Verdict.SLOW:
+        return f"node {node}: {finding.what} is {finding.ratio:.1f} times slower than usual"
+    return ""
 
 
 def _name(report: CheckReport) -> str:

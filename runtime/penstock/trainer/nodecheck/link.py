@@ -56,19 +56,31 @@ def serving(host: str, token: str) -> Iterator[str]:
         listening.close()
 
 
-def measure_link(address: str, token: str) -> float | None:
-    """Bytes per second to a pod and back; None: not all of them came across in time."""
+def measure_link(
+    address: str,
+    token: str,
+    link_seconds: float = LINK_SECONDS,
+    measured_seconds: float = MEASURED_SECONDS,
+) -> float | None:
+    """Bytes per second to a pod and back; None: not all of them came across in time.
+
+    Args:
+        address: HOST:PORT of the other end.
+        token: the job's.
+        link_seconds: what does not come across within this time has failed.
+        measured_seconds: after so long no further message is sent.
+    """
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + LINK_SECONDS
+    deadline = time.monotonic() + link_seconds
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=LINK_SECONDS) as sock:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=link_seconds) as sock:
             handshake.call(sock, token, _NAME, seconds=max(0.05, deadline - time.monotonic()))
-            return _exchange(sock, deadline)
+            return _exchange(sock, deadline, measured_seconds)
     except (OSError, ValueError, FrameError, HandshakeError):
         return None
 
 
-def _exchange(sock: socket.socket, deadline: float) -> float:
+def _exchange(sock: socket.socket, deadline: float, measured_seconds: float) -> float:
     """Raises OSError where it is not over in time, or the other end leaves."""
     payload, back = bytes(MESSAGE_BYTES), bytearray(MESSAGE_BYTES)
     began = time.perf_counter()
@@ -78,7 +90,7 @@ def _exchange(sock: socket.socket, deadline: float) -> float:
         sock.sendall(payload)
         _receive(sock, memoryview(back), deadline)
         messages += 1
-        if messages >= LEAST_MESSAGES and time.perf_counter() - began >= MEASURED_SECONDS:
+        if messages >= LEAST_MESSAGES and time.perf_counter() - began >= measured_seconds:
             break
     return 2 * messages * MESSAGE_BYTES / max(time.perf_counter() - began, 1e-9)
 

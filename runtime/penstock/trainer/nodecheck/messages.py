@@ -13,6 +13,7 @@ from pydantic import Field
 from penstock.job.protocol import PROTOCOL_VERSION, Count, Message, Text
 
 CHECK_PATH: Final = "/v1/nodecheck"
+STEP_CHECK_PATH: Final = "/v1/nodecheck/steps"
 MOST_MEASURED: Final = 16
 
 Speed = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
@@ -56,3 +57,28 @@ class CheckReply(Message):
     """Measure now, unless that was done; None: wait."""
     partner: Text = ""
     """HOST:PORT; empty: nobody."""
+
+
+class StepMeasured(Message):
+    """What one member of a session measured between two steps."""
+
+    version: int = PROTOCOL_VERSION
+    rank: Count
+    incarnation: Count
+    node: Annotated[str, Field(max_length=253)]
+    hardware: Annotated[str, Field(max_length=128)] = ""
+    group: Count
+    """Number of the group of members; with `step` it tells rounds apart."""
+    step: Count
+    members: Annotated[int, Field(ge=1, le=1 << 16)]
+    """Of the round: so many measure."""
+    partner: Text = ""
+    """The other end of the link, as `replica_name` calls it; empty: there is none."""
+    compute: Speed | None = None
+    memory: Speed | None = None
+    link: Speed | None = None
+    failed: bool = False
+
+
+class StepMeasuredReply(Message):
+    """It was taken in."""

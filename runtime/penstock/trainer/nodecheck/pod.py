@@ -16,8 +16,6 @@ from typing import Final
 import httpx
 
 from penstock.base.listener import is_loopback
-from penstock.data.cores import usable_cores
-from penstock.data.machine import machine
 from penstock.job.call_auth import CallAuth
 from penstock.job.identities import PodIdentity
 from penstock.job.protocol import HEADERS, ProtocolError, decode, encode
@@ -29,7 +27,7 @@ from penstock.trainer.nodecheck.messages import (
     CheckReport,
     RoundMeasured,
 )
-from penstock.trainer.nodecheck.probe import measure
+from penstock.trainer.nodecheck.probe import hardware, measure
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +74,7 @@ async def _or(draining: asyncio.Event, work: Awaitable[None]) -> None:
 async def _take_part(
     identity: PodIdentity, trainer: str, draining: asyncio.Event, limit: asyncio.Timeout
 ) -> None:
-    hardware = f"{machine()}, {usable_cores():g} cores"[:128]
+    kind = hardware()
     measured: dict[int, RoundMeasured] = {}
     heard = False
     client = httpx.AsyncClient(
@@ -93,7 +91,7 @@ async def _take_part(
                 rank=identity.rank,
                 incarnation=identity.incarnation,
                 node=identity.node,
-                hardware=hardware,
+                hardware=kind,
                 address=address,
                 measured=(*measured.values(), *partial),
             )

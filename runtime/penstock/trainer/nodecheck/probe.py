@@ -12,6 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.data.cores import usable_cores
+from penstock.data.machine import machine
+
 COMPUTE_SECONDS: Final = 0.25
 MEMORY_SECONDS: Final = 0.2
 _SIDE: Final = 192
@@ -26,18 +29,25 @@ class OwnSpeeds:
     memory: float | None = None
 
 
-def measure() -> OwnSpeeds:
-    """Measure this machine, for about half a second."""
+def hardware() -> str:
+    """What machines are compared by: the kind of processor, and how much of it a pod may use."""
+    return f"{machine()}, {usable_cores():g} cores"[:128]
+
+
+def measure(
+    compute_seconds: float = COMPUTE_SECONDS, memory_seconds: float = MEMORY_SECONDS
+) -> OwnSpeeds:
+    """Measure this machine, for about as long as that."""
     if importlib.util.find_spec("numpy") is None:
         return OwnSpeeds()
     import numpy as np
 
     one = np.full((_SIDE, _SIDE), 0.5, np.float32)
     product = one @ one  # the first product starts the library's threads
-    compute = _rate(lambda: np.matmul(one, one, out=product), 2.0 * _SIDE**3, COMPUTE_SECONDS)
+    compute = _rate(lambda: np.matmul(one, one, out=product), 2.0 * _SIDE**3, compute_seconds)
     source = np.ones(_COPIED_BYTES, np.uint8)
     target = np.empty_like(source)
-    memory = _rate(lambda: np.copyto(target, source), float(_COPIED_BYTES), MEMORY_SECONDS)
+    memory = _rate(lambda: np.copyto(target, source), float(_COPIED_BYTES), memory_seconds)
     return OwnSpeeds(compute, memory)
 
 

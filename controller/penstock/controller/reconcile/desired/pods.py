@@ -57,6 +57,8 @@ felt, since a throttled trainer holds up every worker. The trainer is one proces
 that interprets: it fills one core at most, under whatever load, and what writes its journal and
 reads its connections beside that is a fraction of another."""
 
+_CHECK_SHARE: Final = "0.001"
+"""Of the time, for checks of machines between steps."""
 _RUNTIME_GROUP: Final = 65532
 """The group of our images, in which the trainer runs unless its template says otherwise."""
 
@@ -132,6 +134,8 @@ def replica_pod(
     told = _of_input(spec, role, pod_spec)
     if spec.node_check and role is Role.WORKER:
         told.append(_plain(environment.NODE_CHECK, "1"))
+    if spec.node_check_while_training and role is Role.WORKER:
+        told.append(_plain(environment.NODE_CHECK_SHARE, _CHECK_SHARE))
     if spec.snapshots is not None and role is Role.WORKER:
         own = snapshots.main_memory(spec.replica_specs.worker.template)
         room = snapshots.room(snapshot_bytes(spec), own, target.memory_bytes)
