@@ -38,7 +38,7 @@ from benchmarks.elastic.processes import ROOT, kill_tree
 from benchmarks.goals import Goal, at_least, at_most, report
 
 PROGRAMS: Final = Path(__file__).with_name("exactly_once_programs")
-KINDS: Final = ("plain", "with_accelerate", "hugging_face", "with_lightning")
+KINDS: Final = ("plain", "with_accelerate", "hugging_face", "with_lightning", "fsdp")
 LIFE_SECONDS: Final = 600.0
 POLL_SECONDS: Final = 0.05
 ALLOWED_LOSS: Final = 0.01
@@ -113,7 +113,8 @@ def live(
         RuntimeError: it came to nothing, and what its processes said.
     """
     outside = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
-    environ = {**outside, "EXACTLY_ONCE_LIFE": str(number), "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environ = {**outside, "EXACTLY_ONCE_LIFE": str(number), "PYTHONPATH": path}
     commands = Path(sys.executable).parent
     starter = [str(commands / "penstock"), "run", f"--nproc-per-node={world}", "--"]
     if without:

@@ -16,10 +16,11 @@ from benchmarks.exactly_once import run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def test_no_sample_is_lost_or_repeated_when_the_world_shrinks() -> None:
+@pytest.mark.parametrize("kind", ["plain", "fsdp"])
+def test_no_sample_is_lost_or_repeated_when_the_world_shrinks(kind: str) -> None:
     few = {"samples": 48, "epochs": 2, "batch": 4, "every": 2, "checkpoints": 1}
     options = argparse.Namespace(worlds="2,1", kills=None, without=False, **few)
-    row = run("plain", options, random.Random(0))
+    row = run(kind, options, random.Random(0))
     assert row["resumed"][1], "it began anew"
     assert row["ended"]
     assert (row["lost"], row["repeated"]) == (0, 0), row

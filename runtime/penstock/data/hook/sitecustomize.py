@@ -59,6 +59,18 @@ def _place_epoch_loop(module: "ModuleType") -> None:
     install_epoch_loop(module)
 
 
+def _place_sharded_state(module: "ModuleType") -> None:
+    from penstock.trainer.follow.distributed_checkpoint import install_state
+
+    install_state(module)
+
+
+def _place_sharded_reads(module: "ModuleType") -> None:
+    from penstock.trainer.follow.distributed_checkpoint import install_planner
+
+    install_planner(module)
+
+
 _FOLLOW = "PENSTOCK_FOLLOW_LOADERS"
 _ACTS = [
     (name, variable, act)
@@ -67,6 +79,8 @@ _ACTS = [
         ("torch.utils.data", "PENSTOCK_PROFILE", _profile_loaders),
         ("torch", "PENSTOCK_AGENT_SOCKET", _tell_agent),
         ("torch", _FOLLOW, _follow_loaders),
+        ("torch.distributed.checkpoint.state_dict", _FOLLOW, _place_sharded_state),
+        ("torch.distributed.checkpoint.default_planner", _FOLLOW, _place_sharded_reads),
         ("transformers.trainer", _FOLLOW, _place_hugging_face),
         ("lightning.pytorch.loops.fit_loop", _FOLLOW, _place_fit_loop),
         ("lightning.pytorch.loops.training_epoch_loop", _FOLLOW, _place_epoch_loop),

@@ -19,6 +19,8 @@ from penstock.trainer.follow.follower import KEY, Counting, entries_of, installe
 from penstock.trainer.follow.orders import Source, source_of
 
 _OPTIMIZER: Final = "optimizer.pt"
+_SHARDS: Final = "optimizer_0"
+"""The folder in its place where FSDP's checkpoints are sharded."""
 
 
 def install(module: Any) -> None:
@@ -57,7 +59,7 @@ def _place(
     trainer: Any, begun: tuple[int, int], updates: int, checkpoint: Path, source: Source
 ) -> tuple[int, int]:
     """Epoch, and batches of it to be taken for done."""
-    follower, saved = installed(), _saved(checkpoint / _OPTIMIZER)
+    follower, saved = installed(), _saved(checkpoint)
     if follower is None or follower.has_trained or saved is None:
         return begun
     if trainer.args.ignore_data_skip:
@@ -86,10 +88,18 @@ def _place(
     return done, passed
 
 
-def _saved(path: Path) -> Any:
+def _saved(checkpoint: Path) -> Any:
     """What a checkpoint says of loaders, without reading the rest of it."""
     import torch
 
+    if (checkpoint / _SHARDS / ".metadata").exists():
+        from penstock.trainer.follow.distributed_checkpoint import saved_in
+
+        try:
+            return saved_in(checkpoint / _SHARDS)
+        except Exception:  # noqa: BLE001  what is wrong with it is said when it is loaded
+            return None
+    path = checkpoint / _OPTIMIZER
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError):
