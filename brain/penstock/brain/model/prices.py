@@ -70,10 +70,11 @@ def priced(spent: Spent, prices: HourlyPrices | None) -> Amount | None:
             spent.idle_accelerator_seconds,
         )
         / HOUR,
-        repeated=(
-            spent.repeated_core_seconds * prices.core_hour
-            + spent.repeated_gib_seconds * prices.gib_hour
-            + spent.repeated_accelerator_seconds * prices.accelerator_hour
+        repeated=cost(
+            prices,
+            spent.repeated_core_seconds,
+            spent.repeated_gib_seconds,
+            spent.repeated_accelerator_seconds,
         )
         / HOUR,
     )
