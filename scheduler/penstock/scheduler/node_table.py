@@ -15,6 +15,7 @@ Units: milli-cores, bytes, thousandths of an accelerator.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,19 @@ Flags = NDArray[np.bool_]
 
 NO_DEVICE: Final = -1
 """Kind code of the slots of the device matrix that hold no device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes as a potential judges them: arrays of one length, devices in rows."""
+
+    total_milli_cpu: Integers
+    milli_cpu: Integers
+    total_accelerator_milli: Integers
+    free: Integers
+    """Thousandths free of each device."""
+    kind: Integers
+    """Code of each device's kind."""
 
 
 class NodeTable:

@@ -15,8 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.node_table import NO_DEVICE, Integers, NodeTable
-from penstock.scheduler.placement.policy import Nodes
+from penstock.scheduler.node_table import NO_DEVICE, Integers, Nodes, NodeTable
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
 IMPOSSIBLE: Final = -1

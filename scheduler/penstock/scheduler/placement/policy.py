@@ -6,26 +6,12 @@ has already left out the nodes that the request does not fit on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from penstock.scheduler.node_table import Floats, Integers, NodeTable, Rows
+from penstock.scheduler.node_table import Floats, Nodes, NodeTable, Rows
 from penstock.scheduler.request import Request
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """Nodes as a potential judges them: arrays of one length, devices in rows."""
-
-    total_milli_cpu: Integers
-    milli_cpu: Integers
-    total_accelerator_milli: Integers
-    free: Integers
-    """Thousandths free of each device."""
-    kind: Integers
-    """Code of each device's kind."""
 
 
 class PlacementPolicy:

@@ -14,13 +14,12 @@ are new or so few nodes alike, this is said.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
-from penstock.scheduler.node_table import Floats, Integers, NodeTable
+from penstock.scheduler.node_table import Floats, Integers, Nodes, NodeTable
 from penstock.scheduler.placement.node_states import IMPOSSIBLE, NodeStates
-from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.placement.state_index import Eligible, StateIndex
 from penstock.scheduler.request import Constraints, Request
 
@@ -40,6 +39,17 @@ _MOST_PAUSE: Final = 4096
 _PAUSE_OF_ALL: Final = 1024
 _LEAST_STATES: Final = 8192
 _STATES_PER_PRESENT: Final = 8
+
+
+class Potential(Protocol):
+    """What is asked of a policy."""
+
+    @property
+    def epsilon(self) -> float:
+        """Scores that close to the best count as equal to it."""
+
+    def burden(self, nodes: Nodes) -> Floats:
+        """How much each node is to be spared: a request scores by how much it lowers it."""
 
 
 class UnsureError(Exception):
@@ -89,7 +99,7 @@ class StateSearch:
     def __init__(
         self,
         columns: NodeTable,
-        policy: PlacementPolicy,
+        policy: Potential,
         eligible: Eligible | None,
         max_shapes: int,
     ) -> None:

@@ -26,10 +26,10 @@ from typing import ClassVar, Final
 import numpy as np
 
 from penstock.scheduler.fragmentation import shares
-from penstock.scheduler.node_table import Floats, Integers, NodeTable, Rows
+from penstock.scheduler.node_table import Floats, Integers, Nodes, NodeTable, Rows
 from penstock.scheduler.placement.demand import Demand
 from penstock.scheduler.placement.outcomes import outcomes
-from penstock.scheduler.placement.policy import Nodes, PlacementPolicy, first_by_name
+from penstock.scheduler.placement.policy import PlacementPolicy, first_by_name
 from penstock.scheduler.placement.slot_prices import Prices, set_prices
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
