@@ -1,6 +1,7 @@
 """Bad machines among 10,000: which are named, and after how many rounds of pairs.
 
     python -m benchmarks.badnodes --json
+    python -m benchmarks.badnodes --cluster --json
 
 Simulated machines of three kinds of hardware measure compute, memory and their link to a partner,
 each with noise, now and then disturbed for a moment, as `WORLD` says. One in a hundred is planted:
@@ -15,7 +16,8 @@ time. Three ways to find them see the same worlds:
   the same time, down to single machines beside a good one.
 
 Recall is the share of the planted that are named, precision the share of the named that were
-planted, over all seeds. Nothing waits: the seconds are those of deciding.
+planted, over all seeds. Nothing waits: the seconds are those of deciding. With ``--cluster`` real
+jobs on the embedded cluster follow (`benchmarks.badnodes_cluster`).
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks import badnodes_cluster
 from benchmarks.goals import at_least, at_most, report
 from penstock.trainer.nodecheck.check import (
     MOST_ROUNDS,
@@ -237,6 +243,7 @@ def main() -> int:
     parser.add_argument("--machines", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--worlds", type=int, default=10, help="how many seeds, from --seed on")
+    parser.add_argument("--cluster", action="store_true", help="real jobs, too: some minutes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     rows = run(options.machines, range(options.seed, options.seed + options.worlds))
@@ -246,13 +253,19 @@ def main() -> int:
         at_least("precision", GOAL, own["precision"]),
         at_most("rounds", MOST_ROUNDS, own["rounds"]),
     ]
-    result = {
+    result: dict[str, Any] = {
         "seed": options.seed,
         "load": round(os.getloadavg()[0], 2),
         "machines": options.machines,
         "worlds": options.worlds,
         "rows": rows,
     }
+    if options.cluster:
+        with tempfile.TemporaryDirectory(prefix="badnodes-") as folder:
+            cases = badnodes_cluster.run(Path(folder), lambda text: print(text, file=sys.stderr))
+        result["cluster"] = [asdict(case) for case in cases]
+        wrong = [case.name for case in cases if not case.right]
+        goals.append(at_most("cases on the cluster that were named wrongly", 0, len(wrong)))
     return report(result, goals, as_json=options.json)
 
 

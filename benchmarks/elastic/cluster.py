@@ -25,7 +25,7 @@ from penstock.job.call_auth import CallAuth
 from penstock.local.control_plane.supervisor import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 Json = dict[str, Any]
 
 
@@ -123,6 +123,14 @@ class Cluster:
             return []
         answer.raise_for_status()
         return sorted(answer.json()["items"], key=lambda plan: plan["created_seconds"])
+
+    def nodes(self) -> list[Json]:
+        """What the Brain has on record of nodes."""
+        state = json.loads((self.home / "state.json").read_text())
+        answer = self._http.get(f"{state['components']['brain']['url']}/v1/nodes", timeout=10.0)
+        answer.raise_for_status()
+        found: list[Json] = answer.json()["items"]
+        return found
 
     def pods(self, role: str) -> list[Json]:
         """The pods of a role that run and are to stay, by rank."""
