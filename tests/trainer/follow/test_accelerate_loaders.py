@@ -53,6 +53,29 @@ def test_nothing_is_lost_between_one_process_and_two(
     assert len(taken) - len({*taken}) <= 1
 
 
+@pytest.mark.parametrize("skips", [None, 0, 4])
+def test_an_epoch_that_was_saved_with_its_last_batch_is_not_done_twice(
+    skips: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the program counts for itself, and goes on with the next one."""
+    lives: list[int] = []
+
+    def loop(rank: Rank, number: int, world: int) -> Iterator[list[int]]:
+        numbers = Numbers(32)
+        loader = sharded(rank, number, world, SequentialSampler(numbers), monkeypatch)
+        if lives and skips is not None:
+            loader = accelerate_loaders.skip_first_batches(loader, skips)
+        for batch in loader:
+            rank.trains()
+            yield batch.tolist()
+
+    first, checkpoint = live(loop, 2, 4, None)
+    lives.append(1)
+    assert sorted(sample for step in first for sample in step) == list(range(32))
+    again, _ = live(loop, 1, None, checkpoint)
+    assert sum(map(len, again)) == (32 if skips == 0 else 0)
+
+
 def test_a_shared_generator_draws_the_same_order_again(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

@@ -187,6 +187,8 @@ class Follower:
             batches = source.batches - self._counting.passed
         try:
             record.resume(entry, batches)
+            if not entry.todo and source.epoch is None:
+                _say("nothing is left of the epoch that was saved: its loader hands out no batch")
         except (TypeError, RuntimeError) as error:
             _say(f"the order of an epoch cannot be drawn again ({error}): it begins anew")
             record.begin()

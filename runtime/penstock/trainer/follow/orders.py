@@ -27,12 +27,14 @@ class Source:
         samples: of an epoch.
         dealing: how its batches divide them.
         skips: the program wants to pass over the first batches: it goes on within an epoch.
+        begins_whole: it counts batches, and there is none that it wants to pass over.
     """
 
     sampler: Any
     samples: int
     dealing: Dealing
     skips: bool = False
+    begins_whole: bool = False
 
     @property
     def shuffles(self) -> bool:
@@ -94,9 +96,10 @@ def source_of(loader: Any) -> Source | str:
     batches = loader.batch_sampler
     if batches is None:
         return "it has no batches"
-    skips = _is_accelerates(batches, "SkipBatchSampler")
-    if skips:
+    skips = begins_whole = False
+    if _is_accelerates(batches, "SkipBatchSampler"):
         skips, batches = batches.skip_batches > 0, batches.batch_sampler
+        begins_whole = not skips
     world, rank, shard = 1, 0, None
     if _is_accelerates(batches, "BatchSamplerShard"):
         shard, batches = batches, batches.batch_sampler
@@ -118,7 +121,7 @@ def source_of(loader: Any) -> Source | str:
     elif world == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return "each process has all of it"
     dealing = Dealing(world, rank, batch, uneven, batches.drop_last)
-    return Source(sampler, samples, dealing, skips)
+    return Source(sampler, samples, dealing, skips, begins_whole)
 
 
 def _ordered(sampler: Any) -> int | None:

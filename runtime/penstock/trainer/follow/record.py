@@ -69,14 +69,17 @@ class Entry:
         """Whether it is of the epoch that this begins.
 
         ``trusted``: this begins with the epoch that was left, whatever its sampler says yet.
-        Where no number tells epochs apart, one of which nothing is left was followed by another.
+        Where no number tells epochs apart, the program begins again with the one that it was in
+        when it saved, also if nothing is left of it; unless it counts, and says otherwise.
         """
         if (self.samples, self.shuffled) != (source.samples, source.shuffles):
             return False
         if source.skips:
             return True
-        if trusted or self.epoch is None or source.epoch is None:
+        if trusted:
             return bool(self.todo)
+        if self.epoch is None or source.epoch is None:
+            return bool(self.todo) or not source.begins_whole
         return self.epoch == source.epoch
 
 
