@@ -87,6 +87,20 @@ class Cluster:
         }
         self._ask("POST", "/apis/penstock.dev/v1alpha1/namespaces/default/scales", document)
 
+    def claim(self, name: str) -> None:
+        """Create a claim of a volume, unless it is there."""
+        path = "/api/v1/namespaces/default/persistentvolumeclaims"
+        resources = {"requests": {"storage": "1Gi"}}
+        document = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteMany"], "resources": resources},
+        }
+        response = self._http.post(path, json=document)
+        if response.status_code != httpx.codes.CONFLICT:
+            response.raise_for_status()
+
     def delete_job(self, name: str) -> None:
         """Delete an ElasticJob, and with it all that is its own."""
         self._ask("DELETE", f"/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs/{name}")
@@ -143,6 +157,18 @@ class Cluster:
             and "deletionTimestamp" not in pod["metadata"]
         ]
         return sorted(running, key=lambda pod: int(pod["metadata"]["labels"][labels.RANK]))
+
+    def events(self, path: str) -> Iterator[Json]:
+        """What is and becomes of the objects of a collection; ends with the cluster.
+
+        On connections of its own, for a thread of its own.
+        """
+        with (
+            administrators_client((self.home / "kubeconfig").read_text()) as http,
+            http.stream("GET", f"{path}?watch=1", timeout=None) as response,
+        ):
+            for line in response.iter_lines():
+                yield json.loads(line)
 
     def log(self, pod: str) -> str:
         """What a pod has printed."""
@@ -241,6 +267,13 @@ def api_server(home: Path, nodes: list[Json], *options: str) -> Iterator[Cluster
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
+
+
+def outcome(job: Json) -> str:
+    """How an ElasticJob has ended, Succeeded or Failed; empty: it has not."""
+    conditions = job.get("status", {}).get("conditions", [])
+    ends = ("Succeeded", "Failed")
+    return next((c["type"] for c in conditions if c["type"] in ends and c["status"] == "True"), "")
 
 
 def result_in_logs(home: Path) -> Json:

@@ -17,13 +17,14 @@ from typing import Final
 import pytest
 import yaml
 
+from benchmarks.elastic.processes import ROOT
 from penstock.local.control_plane.components import penstock
 from tests.e2e.control_plane import ControlPlane, Json, needs_kubectl
 from tests.patience import patient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 
-PROGRAMS: Final = Path(__file__).parent / "programs"
+PROGRAMS: Final = ROOT / "benchmarks" / "converted_programs"
 SUM: Final = PROGRAMS / "all_reduce.py"
 CLUSTER: Final = PROGRAMS / "tf_config.py"
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.control_plane import ControlPlane, Json, needs_kubectl, until
+from tests.e2e.control_plane import ROOT, ControlPlane, Json, needs_kubectl, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 
-PROGRAM: Final = Path(__file__).parent / "programs/tf_config.py"
+PROGRAM: Final = ROOT / "benchmarks/converted_programs/tf_config.py"
 
 SIDECAR: Final = {
     "name": "shipper",

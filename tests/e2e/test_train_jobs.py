@@ -10,7 +10,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.e2e.control_plane import ControlPlane, Json, control_plane, needs_kubectl, until
+from tests.e2e.control_plane import (
+    ROOT,
+    ControlPlane,
+    Json,
+    control_plane,
+    needs_kubectl,
+    until,
+)
 from tests.patience import patient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
@@ -172,7 +179,7 @@ def test_a_train_job_runs_in_place_and_goes_with_all_it_owns(
     other = train_job("others", "true")
     other["spec"]["managedBy"] = "trainer.kubeflow.org/trainjob-controller"
     plane.apply(other)
-    command = ("torchrun", str(PROGRAMS / "all_reduce.py"), str(tmp_path))
+    command = ("torchrun", str(ROOT / "benchmarks/converted_programs/all_reduce.py"), str(tmp_path))
     plane.apply(train_job("tunes", *command, trainer={"numNodes": 2}))
     await_condition(plane, "tunes", "Complete", 55)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["rank-0", "rank-1"]
