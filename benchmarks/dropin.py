@@ -2,13 +2,18 @@
 
     python -m benchmarks.dropin --json
     python -m benchmarks.dropin --part changes --changes 2:1,1:2 --json
-    python -m benchmarks.dropin --part kills --kills 3 --peer penstock --json
+    python -m benchmarks.dropin --part kills --kills 3 --peer "penstock in pods" --json
     python -m benchmarks.dropin --part growth --json
 
-Pods are local agents with one training process each, and a trainer: no cluster (`runs_on` of the
-rows). For each change the time from the last step of the old world to the first of the new one,
-beside a plain start (torchrun, static) of as many processes to their first step. Pods leave by
-SIGTERM, and by SIGKILL of the agent that has rank 0, whose pod is replaced at once (``--kills``).
+Pods have one training process each. Those of ``penstock in pods`` are of an ElasticJob in an
+embedded cluster, whose workers are set to another number, or whose pod of rank 0 is deleted without
+a grace period and replaced by the controller; those of ``penstock`` are local agents and a trainer,
+without a cluster, and so are torchrun's. For each change the time from the last step of the old
+world to the first of the new one, beside a plain start (torchrun, static, without a cluster) of as
+many processes to their first step. Pods leave by SIGTERM, and by SIGKILL of the one that has rank 0
+(``--kills``). What a cluster needs to have new pods is in ``pods``, seconds from the request: made
+(Penstock's controller), bound and running (the embedded cluster's binder and kubelet), beside when
+the training stood still and when it went on: it trains on until the new pods have joined.
 The same with torchrun's elastic rendezvous (c10d), as it is and with ``last_call_timeout=1``; there
 the first agent hosts the store. With PyTorch 2.13 no second world comes about so, whatever changes
 (agents wait 60 s for ``role_info`` and fail); it does where ranks have a store of their own
@@ -19,15 +24,15 @@ together. Each gap and each start is a row of ``timelines``, too: where its seco
 
 The last part, growth, is of the same script in a job of an embedded cluster, with ``optimize:
 Auto`` and bounds of one and two workers: whether, and when, its Brain gives it the second one. That
-Brain plans every few seconds (`BRAIN`), where it takes a minute otherwise. What is done, and how
-long it took, is said on standard error as it goes on: the whole takes half an hour.
+Brain plans every few seconds (`dropin_cluster.BRAIN`), where it takes a minute otherwise. What is
+done, and how long it took, is said on standard error as it goes on: the whole takes three quarters
+of an hour.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import signal
@@ -40,75 +45,106 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from benchmarks.dropin_cluster import SCRIPT, ClusterPods, grown
 from benchmarks.dropin_steps import Steps
-from benchmarks.elastic.cluster import Cluster, api_server
 from benchmarks.elastic.processes import ROOT, kill_tree, running_job
 from benchmarks.goals import Goal, at_least, at_most, report
 
-SCRIPT: Final = str(ROOT / "benchmarks" / "dropin_programs" / "train.py")
 CHANGES: Final = "4:3,3:4,4:6"
 ALLOWED_SECONDS: Final = 1.0
 """A change may cost so much beside a plain start of as many processes."""
 PARTS: Final = ("changes", "kills", "growth")
 SETTLED_SECONDS: Final = 1.0
-BRAIN: Final = {
-    "administrator": {"enough_steps": 50, "enough_seconds": 8, "interval_seconds": 6},
-    "algorithms": {"scale_allreduce": {"params": {"enough_steps": 50, "enough_seconds": 8}}},
-}
-NODES: Final = [{"name": "node", "count": 2, "cpu": "4", "memory": "8Gi"}]
 OWN_STORE: Final = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Else ranks use the rendezvous's store: with PyTorch 2.13 no second world comes about."""
-KEPT_SECONDS: Final = 30.0
-"""For so long the second worker is watched: one that did not pay would be given back."""
 
 
 class Pods(Protocol):
-    """Agents, each of which stands for a pod."""
+    """Agents, each of which stands for a pod, or is in one.
 
-    def add(self, number: int) -> None:
-        """Start one."""
+    Attributes:
+        replaces: a killed one is replaced by itself.
+    """
 
-    def drain(self, number: int) -> None:
-        """Ask one to end."""
+    replaces: bool
 
-    def kill(self, number: int) -> None:
-        """Kill one, and what it started."""
+    def resize(self, count: int) -> None:
+        """Start pods, or ask the last ones to end, until there are so many."""
+
+    def kill_first(self) -> None:
+        """Kill the pod of rank 0, and what it started."""
 
     def alive(self) -> bool:
         """Whether any of them runs."""
 
+    def seconds_since(self, asked: float) -> dict[str, Any] | None:
+        """How long new pods took to be there; None where there is nothing to wait for."""
 
-class PenstockPods:
+
+class LocalPods:
+    """Pods that are processes of this machine, by number; ranks are in the order of numbers."""
+
+    replaces = False
+
+    def __init__(self) -> None:
+        self._there: set[int] = set()
+
+    def resize(self, count: int) -> None:
+        """See `Pods`."""
+        for number in set(range(count)) - self._there:
+            self._add(number)
+        for number in self._there - set(range(count)):
+            self._drain(number)
+        self._there = set(range(count))
+
+    def kill_first(self) -> None:
+        """See `Pods`."""
+        self._kill(min(self._there))
+        self._there.remove(min(self._there))
+
+    def seconds_since(self, asked: float) -> None:
+        """See `Pods`."""
+
+    def _add(self, number: int) -> None:
+        raise NotImplementedError
+
+    def _drain(self, number: int) -> None:
+        raise NotImplementedError
+
+    def _kill(self, number: int) -> None:
+        raise NotImplementedError
+
+
+class PenstockPods(LocalPods):
     """Agents of ``penstock run --nproc-per-node=1`` and their trainer."""
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        super().__init__()
         self._job = stack.enter_context(running_job(folder))
         self._job.start_trainer()
-
-    def add(self, number: int) -> None:
-        """See `Pods`."""
-        folder = str(self._job.folder)
-        self._job.start_worker(number, SCRIPT, folder, options=("--nproc-per-node=1",))
-
-    def drain(self, number: int) -> None:
-        """See `Pods`."""
-        self._job.drain(number)
-
-    def kill(self, number: int) -> None:
-        """See `Pods`."""
-        self._job.kill(number)
 
     def alive(self) -> bool:
         """See `Pods`."""
         return any(agent.poll() is None for agent in self._job.workers.values())
 
+    def _add(self, number: int) -> None:
+        folder = str(self._job.folder)
+        self._job.start_worker(number, SCRIPT, folder, options=("--nproc-per-node=1",))
 
-class TorchrunPods:
+    def _drain(self, number: int) -> None:
+        self._job.drain(number)
+
+    def _kill(self, number: int) -> None:
+        self._job.kill(number)
+
+
+class TorchrunPods(LocalPods):
     """Agents of torchrun with its elastic rendezvous, on the first of them."""
 
     def __init__(
         self, folder: Path, stack: contextlib.ExitStack, *conf: str, **environ: str
     ) -> None:
+        super().__init__()
         self._folder = folder
         self._conf = conf
         self._environ = environ
@@ -116,8 +152,11 @@ class TorchrunPods:
         self._agents: dict[int, subprocess.Popen[bytes]] = {}
         stack.callback(self._close)
 
-    def add(self, number: int) -> None:
+    def alive(self) -> bool:
         """See `Pods`."""
+        return any(agent.poll() is None for agent in self._agents.values())
+
+    def _add(self, number: int) -> None:
         options = (
             "--nnodes=1:8",
             "--nproc-per-node=1",
@@ -129,17 +168,11 @@ class TorchrunPods:
         )
         self._agents[number] = _torchrun(self._folder, f"{number}.log", *options, **self._environ)
 
-    def drain(self, number: int) -> None:
-        """See `Pods`."""
+    def _drain(self, number: int) -> None:
         self._agents[number].send_signal(signal.SIGTERM)
 
-    def kill(self, number: int) -> None:
-        """See `Pods`."""
+    def _kill(self, number: int) -> None:
         _kill(self._agents[number])
-
-    def alive(self) -> bool:
-        """See `Pods`."""
-        return any(agent.poll() is None for agent in self._agents.values())
 
     def _close(self) -> None:
         for agent in self._agents.values():
@@ -199,87 +232,55 @@ def changed(make: Make, before: int, after: int) -> Timeline | None:
     with _folder() as folder, contextlib.ExitStack() as stack:
         pods, steps = make(folder, stack), Steps(folder)
         began = time.time()
-        for number in range(before):
-            pods.add(number)
+        pods.resize(before)
         if not steps.wait_for_world(before, began, pods.alive):
             return None
         asked = time.time()
-        for number in range(before, after):
-            pods.add(number)
-        for number in range(after, before):
-            pods.drain(number)
+        pods.resize(after)
         if not steps.wait_for_world(after, asked, pods.alive):
             return None
         time.sleep(SETTLED_SECONDS)
-        return steps.timeline(asked)
+        return _timeline(pods, steps, asked)
 
 
 def killed(make: Make, pods_there: int, kills: int) -> Iterator[Timeline | None]:
-    """Kill the pod of rank 0 so often; the gap of each kill, and None once it was not survived."""
+    """Kill the pod of rank 0 so often; the gap of each kill, and None once it was not survived.
+
+    Where the pod is replaced by itself, until the replacement trains, too: the longest gap.
+    """
     with _folder() as folder, contextlib.ExitStack() as stack:
         pods, steps = make(folder, stack), Steps(folder)
-        began = time.time()
-        for number in range(pods_there):
-            pods.add(number)
+        asked = time.time()
+        pods.resize(pods_there)
         for _ in range(kills):
-            if not steps.wait_for_world(pods_there, began, pods.alive):
+            if not steps.wait_for_world(pods_there, asked, pods.alive):
                 return
             asked = time.time()
-            pods.kill(0)  # the lowest number: the ranks of both are in its order
-            survived = steps.wait_for_world(pods_there - 1, asked, pods.alive)
-            yield steps.timeline(asked) if survived else None
+            pods.kill_first()
+            left = pods_there if pods.replaces else pods_there - 1
+            survived = steps.wait_for_world(left, asked, pods.alive)
+            yield _timeline(pods, steps, asked) if survived else None
             if not survived:
                 return
-            began = time.time()
-            pods.add(0)
+            if not pods.replaces:
+                asked = time.time()
+                pods.resize(pods_there)
 
 
-def grown() -> dict[str, Any]:
-    """What becomes of a job of one worker, at most two, that its Brain may size."""
-    with _folder() as folder:
-        config = folder / "brain.yaml"
-        config.write_text(json.dumps(BRAIN))
-        with api_server(folder / "home", NODES, f"--brain-config={config}") as cluster:
-            steps, began = Steps(folder), time.time()
-            cluster.apply(_plain_job(folder))
-            if not steps.wait_for_world(1, began):
-                return {"workers": 0}
-            alone = time.time()
-            if not steps.wait_for_world(2, alone):
-                return {"workers": 1, "plans": _messages(cluster)}
-            row: dict[str, Any] = {"second_worker_after_seconds": round(time.time() - alone, 1)}
-            before = steps.per_second(alone, alone + row["second_worker_after_seconds"] / 2)
-            time.sleep(KEPT_SECONDS)
-            now = time.time()
-            row |= {
-                "workers": len(cluster.pods("worker")),
-                "steps_per_second_of_one": before,
-                "steps_per_second_of_two": steps.per_second(now - KEPT_SECONDS / 2, now),
-                "plans": _messages(cluster),
-            }
-            (folder / "stop").touch()
-            return row
+def _timeline(pods: Pods, steps: Steps, asked: float) -> Timeline:
+    """A gap's; with new pods of a cluster, when these were there, as ``pods``."""
+    timeline: Timeline = {**steps.timeline(asked)}
+    if there := pods.seconds_since(asked):
+        still, again = (round(moment - asked, 2) for moment in steps.gap(asked))
+        there |= {"stands_still_seconds": still, "trains_again_seconds": again}
+        timeline["pods"] = there
+    return timeline
 
 
-def _plain_job(folder: Path) -> dict[str, Any]:
-    command = ["penstock", "run", "--nproc-per-node=1", "--", sys.executable, SCRIPT, str(folder)]
-    container = {"name": "main", "image": "penstock/examples", "command": command}
-    worker = {"maxReplicas": 2, "template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "penstock.dev/v1alpha1",
-        "kind": "ElasticJob",
-        "metadata": {"name": "plain"},
-        "spec": {"strategy": "AllReduce", "optimize": "Auto", "replicaSpecs": {"worker": worker}},
-    }
-
-
-def _messages(cluster: Cluster) -> list[str]:
-    return [plan["message"] for plan in cluster.plans("plain")]
-
-
-PENSTOCK: Final = "penstock"
+PENSTOCK: Final = ("penstock in pods", "penstock")
 PEERS: Final[dict[str, Make]] = {
-    PENSTOCK: PenstockPods,
+    "penstock in pods": ClusterPods,
+    "penstock": PenstockPods,
     "torchrun c10d": TorchrunPods,
     "torchrun c10d, last call 1 s": lambda folder, stack: TorchrunPods(
         folder, stack, "last_call_timeout=1"
@@ -297,6 +298,7 @@ class Runs:
     def __init__(self, peers: dict[str, Make]) -> None:
         self.peers = peers
         self.timelines: list[Timeline] = []
+        self.pods: list[Timeline] = []
         self.goals: list[Goal] = []
         self._since = time.monotonic()
 
@@ -306,6 +308,8 @@ class Runs:
         print(f"{what}, {who}: after {now - self._since:.0f} s", file=sys.stderr, flush=True)
         self._since = now
         if timeline is not None:
+            if there := timeline.pop("pods", None):
+                self.pods.append({"what": what, "who": who, **there})
             self.timelines.append({"what": what, "who": who, **timeline})
         return timeline
 
@@ -316,43 +320,54 @@ class Runs:
         return float(timeline["start_seconds"])
 
     def change(self, before: int, after: int) -> dict[str, Any]:
-        """A row of one change, and its goal where Penstock is among the peers."""
+        """A row of one change, and its goals for Penstock."""
         what = f"{before} to {after}"
-        row: dict[str, Any] = {"change": what, "runs_on": "local agents"}
+        row: dict[str, Any] = {"change": what}
         row["static_start_seconds"] = self.static(after)
         for name, make in self.peers.items():
             timeline = self.note(what, name, changed(make, before, after))
             row[f"{name}, gap in seconds"] = timeline and timeline["gap_seconds"]
-        if PENSTOCK in self.peers:
-            allowed = round(row["static_start_seconds"] + ALLOWED_SECONDS, 2)
-            gap = row[f"{PENSTOCK}, gap in seconds"]
-            self.goals.append(at_most(f"gap, {what}", allowed, gap))
+        allowed = round(row["static_start_seconds"] + ALLOWED_SECONDS, 2)
+        for name in self._own():
+            gap = row[f"{name}, gap in seconds"]
+            self.goals.append(at_most(f"gap, {what}, {name}", allowed, gap))
         return row
 
     def kills(self, pods: int, kills: int) -> list[dict[str, Any]]:
         """A row for each peer: torchrun's is killed once, since it does not come back."""
-        rows = []
+        rows, statics = [], dict[int, float]()
         for name, make in self.peers.items():
-            wanted = kills if name == PENSTOCK else 1
+            wanted = kills if name in PENSTOCK else 1
             found = [
                 self.note(f"kill {number} of rank 0's pod of {pods}", name, timeline)
                 for number, timeline in enumerate(killed(make, pods, wanted), 1)
             ]
-            seconds = [timeline["gap_seconds"] for timeline in found if timeline is not None]
-            row = {"who": name, "pods": pods, "kills": len(found)}
-            rows.append({**row, "survived": len(seconds), "gaps_seconds": seconds})
-        if PENSTOCK in self.peers:
-            self.goals += _goals_of_kills(rows[0], kills, self.static(pods - 1))
+            survived = [timeline for timeline in found if timeline is not None]
+            row: dict[str, Any] = {"who": name, "pods": pods, "kills": len(found)}
+            row["survived"] = len(survived)
+            row["gaps_seconds"] = [timeline["gap_seconds"] for timeline in survived]
+            rows.append(row)
+            if name not in PENSTOCK:
+                continue
+            worlds = [int(timeline["world"]) for timeline in survived]
+            statics |= {size: self.static(size) for size in sorted({*worlds} - {*statics})}
+            row["worlds"] = worlds
+            row["static_start_seconds"] = [statics[size] for size in worlds]
+            self.goals += _goals_of_kills(row, kills)
         return rows
+
+    def _own(self) -> list[str]:
+        return [name for name in PENSTOCK if name in self.peers]
 
     def growth(self) -> dict[str, Any]:
         """What becomes of a plain script in a cluster, and its goal."""
         row: dict[str, Any] = {"workers": 0}
         try:
-            row = grown()
+            with _folder() as folder:
+                row = grown(folder)
         except TimeoutError as error:  # what was measured before is not lost for it
             row["why"] = str(error)
-        self.note("growth", PENSTOCK, None)
+        self.note("growth", "penstock in pods", None)
         goal = at_least("workers that Auto gave a plain script", 2, row["workers"])
         self.goals.append(goal)
         return row
@@ -380,16 +395,21 @@ def main() -> int:
         result["kills"] = runs.kills(most, options.kills)
     if "growth" in parts:
         result["growth"] = runs.growth()
-    result |= {"timelines": runs.timelines, "load_after": round(os.getloadavg()[0], 2)}
+    result |= {"pods": runs.pods, "timelines": runs.timelines}
+    result["load_after"] = round(os.getloadavg()[0], 2)
     return report(result, runs.goals, as_json=options.json)
 
 
-def _goals_of_kills(row: dict[str, Any], wanted: int, static: float) -> list[Goal]:
-    gaps = sorted(row["gaps_seconds"])
-    median = gaps[len(gaps) // 2] if gaps else None
+def _goals_of_kills(row: dict[str, Any], wanted: int) -> list[Goal]:
+    beyond = sorted(
+        round(gap - static, 2)
+        for gap, static in zip(row["gaps_seconds"], row["static_start_seconds"], strict=True)
+    )
+    median = beyond[len(beyond) // 2] if beyond else None
+    name = f"gap of a kill beyond a static start of as many, median, {row['who']}"
     return [
-        at_least("kills of rank 0's pod that the others survived", wanted, row["survived"]),
-        at_most("gap of a kill, median", round(static + ALLOWED_SECONDS, 2), median),
+        at_least(f"kills of rank 0's pod survived, {row['who']}", wanted, row["survived"]),
+        at_most(name, ALLOWED_SECONDS, median),
     ]
 
 

@@ -34,7 +34,10 @@ _PARTS: Final = (
     "rendezvous",
     "first_step",
 )
-_ENDED: Final = re.compile(r"^(\S+ \S+),(\d{3}) .*: world \d+ has ended", re.MULTILINE)
+_ENDED: Final = re.compile(
+    r"^(?:\S+ \S+ [FP] )?(\S+ \S+),(\d{3}) .*: world \d+ has ended", re.MULTILINE
+)
+"""In an agent's log; in that of a container behind the time, the stream and a tag."""
 
 
 class Steps:
@@ -50,15 +53,17 @@ class Steps:
     def wait_for_world(
         self, size: int, after: float, alive: Callable[[], bool] = lambda: True
     ) -> bool:
-        """Whether all ranks of a world of this size train after some time; waits for it.
+        """Whether all ranks of a world of this size train that began after some time; waits for it.
 
         ``alive``: whether it may still come about; asked again and again.
         """
         deadline = time.time() + WORLD_SECONDS
         while time.time() < deadline:
             may_come = alive()
-            new = [s for s in self.all() if s["time"] > after and s["world"] == size]
-            if {s["rank"] for s in new} == set(range(size)):
+            lives = (_read(path) for path in self.folder.glob("steps-*.jsonl"))
+            firsts = [life[0] for life in lives if life]
+            new = [first for first in firsts if first["time"] > after and first["world"] == size]
+            if {first["rank"] for first in new} == set(range(size)):
                 return True
             if not may_come:
                 return False
@@ -77,9 +82,14 @@ class Steps:
         return max(pairs, key=lambda pair: pair[1] - pair[0], default=(since, since))
 
     def timeline(self, since: float) -> dict[str, float | None]:
-        """The longest gap since some time and its parts, in seconds; see the module's docstring."""
+        """The longest gap since some time and its parts, in seconds; see the module's docstring.
+
+        ``world``: of how many processes the world is that ends it.
+        """
         began, ended = self.gap(since)
-        return {"gap_seconds": round(ended - began, 2), **self._parts(began, ended)}
+        sizes = [step["world"] for step in self.all() if step["time"] == ended]
+        gap = {"gap_seconds": round(ended - began, 2), "world": max(sizes, default=None)}
+        return {**gap, **self._parts(began, ended)}
 
     def start_timeline(self, began: float) -> dict[str, float | None]:
         """The same of a first world, from its launch to the first step of its last rank."""
@@ -109,16 +119,16 @@ class Steps:
 
     def _ends(self) -> Iterator[float]:
         """When agents said that their processes of a world have ended."""
-        for path in self.folder.glob("worker-*.log"):
+        for path in self.folder.rglob("*.log"):
             for found in _ENDED.finditer(path.read_text(errors="replace")):
                 whole = time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S"))
                 yield whole + int(found[2]) / 1000
 
 
 def _lines(folder: Path, pattern: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for path in folder.glob(pattern)
-        for line in path.read_text().splitlines()
-        if line.endswith("}")
-    ]
+    return [line for path in folder.glob(pattern) for line in _read(path)]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """What one process has written so far."""
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.dropin_cluster import PodMoments
 from benchmarks.dropin_steps import Steps
+from penstock.crds import labels
 
 BEGAN = 1_700_000_000.0
 
@@ -45,9 +48,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_parts_end_when_the_last_process_is_through_and_add_up_to_the_gap(folder: Path) -> None:
-    (folder / "worker-0-0.log").write_text(_said(0.5) + _said(0.75))
+    (folder / "worker-0-0.log").write_text(_said(0.5))
+    (folder / "home").mkdir()
+    (folder / "home" / "main.log").write_text(f"2023-11-14T22:13:20Z stderr F {_said(0.75)}")
     found = Steps(folder).timeline(BEGAN)
     gap = found.pop("gap_seconds")
+    assert found.pop("world") == 3
     assert gap == pytest.approx(5.96)
     assert found == {
         "detect_and_end": 0.71,
@@ -68,3 +74,45 @@ def test_a_part_that_nobody_noted_is_in_the_next_one(folder: Path) -> None:
 def test_nobody_waits_for_a_world_whose_pods_have_ended(folder: Path) -> None:
     assert Steps(folder).wait_for_world(2, BEGAN - 1, lambda: False)
     assert not Steps(folder).wait_for_world(4, BEGAN, lambda: False)
+
+
+def test_a_world_that_trains_on_is_not_the_one_that_is_waited_for(folder: Path) -> None:
+    assert Steps(folder).wait_for_world(3, BEGAN + 1, lambda: False) is False, "one rank is missing"
+    _world(folder, 2, 3, 6.0)
+    assert Steps(folder).wait_for_world(3, BEGAN + 1, lambda: False)
+    assert not Steps(folder).wait_for_world(2, BEGAN + 0.01, lambda: False), "its steps go on"
+
+
+def _pod(uid: str, node: str = "", phase: str = "Pending", role: str = "worker") -> dict[str, Any]:
+    return {
+        "metadata": {"uid": uid, "labels": {labels.ROLE: role}},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase},
+    }
+
+
+def test_what_the_cluster_needs_for_new_pods_is_apart() -> None:
+    moments = PodMoments()
+    for now, pod in (
+        (1.0, _pod("old", "node", "Running")),
+        (3.5, _pod("new")),
+        (3.6, _pod("trainer", role="trainer")),
+        (3.75, _pod("new", "node")),
+        (5.0, _pod("new", "node", "Running")),
+        (9.0, _pod("new", "node", "Running")),
+    ):
+        moments.note(pod, now)
+    assert moments.seconds_since(3.0) == {
+        "pods": 1,
+        "made_seconds": 0.5,
+        "bound_seconds": 0.75,
+        "running_seconds": 2.0,
+    }
+    assert moments.seconds_since(4.0) is None
+    moments.note(_pod("other"), 6.0)
+    assert moments.seconds_since(3.0) == {
+        "pods": 2,
+        "made_seconds": 3.0,
+        "bound_seconds": None,
+        "running_seconds": None,
+    }
