@@ -57,9 +57,10 @@ WORKER = """
 import sys
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.worker import DataWorker, work
-address, local, token = sys.argv[1:]
-entry = ConsumerEntry(name="program", address=address, local=local)
-work(DataWorker(token=token, consumers=(entry,)))
+token, *places = sys.argv[1:]
+pairs = zip(places[::2], places[1::2], strict=True)
+entries = [ConsumerEntry(name=f"program {n}", address=a, local=l) for n, (a, l) in enumerate(pairs)]
+work(DataWorker(token=token, consumers=tuple(entries)))
 """
 
 
@@ -142,10 +143,10 @@ def thread_worker(of: Consumer, *, tcp: bool = False, token: str = TOKEN) -> Ite
         assert not thread.is_alive()
 
 
-def spawn(of: Consumer, *, tcp: bool = False, token: str = TOKEN) -> subprocess.Popen[bytes]:
-    """A data worker process."""
-    local = "" if tcp else of.local
-    return subprocess.Popen([sys.executable, "-c", WORKER, of.address, local, token])
+def spawn(*of: Consumer, tcp: bool = False, token: str = TOKEN) -> subprocess.Popen[bytes]:
+    """A data worker process, which serves these."""
+    places = [place for one in of for place in (one.address, "" if tcp else one.local)]
+    return subprocess.Popen([sys.executable, "-c", WORKER, token, *places])
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -243,7 +243,7 @@ def assign_streams(queue: BatchQueue, usable: list[WorkerConnection], expected: 
 def _give_out(
     window: StreamWindow, usable: list[WorkerConnection], expected: int, *, static: bool
 ) -> None:
-    data = [link for link in usable if not link.local]
+    data = sorted((link for link in usable if not link.local), key=lambda one: one.name)
     weights = {link.name: 1.0 for link in data}
 
     def liking(name: str, stream: int) -> tuple[int, int]:

@@ -15,8 +15,9 @@ from penstock.data.serving.asked_files import read_there
 from penstock.data.serving.batch_memory import BatchMemory
 from penstock.data.serving.consumer_connection import Request
 from penstock.data.serving.stage_before import StageBefore
+from penstock.data.sharing.stream_pipeline import SharedStreamPipeline
 from penstock.data.streams.digest import UNKNOWN, chain_digest
-from penstock.data.streams.pipeline import Address, StreamPipeline
+from penstock.data.streams.pipeline import Address, Chain, StreamPipeline
 from penstock.data.transport import messages
 from penstock.data.transport.batch_codec import Packed, Packer
 from penstock.data.transport.pickled_batch import take_apart
@@ -61,18 +62,23 @@ def make(
             if watch is not None:
                 watch.check()
 
+    address = Address(*request.indices)
+    return request.line.streams.make(
+        request.stream, pipeline, request.seed, address, chaining(packer), leaving
+    )
+
+
+def chaining(packer: Packer) -> Chain:
+    """Digests what is passed over, as its consumer has digested what it got."""
+
     def chain(before: int, batch: Any) -> int:
-        """The digest of a batch that is passed over, as its consumer has it of what it got."""
         try:
             packed = packer.pack(batch)
         except NotPortableError:
             return UNKNOWN
         return chain_digest(before, packed.structure, packed.parts, packed.size)
 
-    address = Address(*request.indices)
-    return request.line.streams.make(
-        request.stream, pipeline, request.seed, address, chain, leaving
-    )
+    return chain
 
 
 def finish(pipeline: Pipeline, request: Request) -> Any:
@@ -123,6 +129,8 @@ def reopening(
         if first:
             return first.pop()
         again = open_pipeline(blob, signature, token)
+        if isinstance(again, SharedStreamPipeline):
+            again = again.pipeline
         assert isinstance(again, StreamPipeline), "as it was the first time"
         return again
 

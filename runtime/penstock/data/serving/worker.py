@@ -42,6 +42,7 @@ from penstock.data.making import MakingClock
 from penstock.data.pipeline import PackedPipeline, Pipeline, open_pipeline, position_of
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.batch_making import (
+    chaining,
     make,
     pack,
     place_collate,
@@ -67,6 +68,7 @@ from penstock.data.serving.shared.free_samples import BatchOfTilesError, Nothing
 from penstock.data.serving.shared.shared_pools import SharedPools
 from penstock.data.serving.stage_before import STAGE, StageBefore
 from penstock.data.sharing.pipeline import SharedPipeline
+from penstock.data.sharing.stream_pipeline import SharedStreamPipeline
 from penstock.data.signature import signed
 from penstock.data.streams.pipeline import (
     NotRepeatableError,
@@ -210,6 +212,9 @@ class DataWorker:
                 self._shared.open(digest, opened)
             elif isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
                 opened = replace(opened, fresh=reopening(opened, blob, signature, token))
+            elif isinstance(opened, SharedStreamPipeline):
+                fresh = reopening(opened.pipeline, blob, signature, token)
+                opened = replace(opened, pipeline=replace(opened.pipeline, fresh=fresh))
             elif isinstance(opened, Pipeline):
                 prepare(opened, self._rank)
                 if opened.watched and not line.local:
@@ -240,6 +245,9 @@ class DataWorker:
                 batch: Any = self._shared.make(request)
                 if isinstance(request.indices, int):
                     tiles = batch[1].tobytes()
+            elif isinstance(pipeline, SharedStreamPipeline):
+                chain = chaining(self._packer)
+                batch = self._shared.make_of_stream(request, chain, lambda: self.leaving)
             else:
                 batch = make(pipeline, request, self._packer, lambda: self.leaving, self._before)
             kind, packed = pack(self._packer, batch, local=line.local)

@@ -34,7 +34,7 @@ from penstock.data.ledger import derive_seed
 from penstock.data.pipeline import PackedPipeline, pack_pipeline
 from penstock.data.streams.pipeline import StreamPipeline, ranks_of
 from penstock.data.tensorflow.element_spec import components_of, reader_of
-from penstock.data.tensorflow.epoch import Epoch, Place
+from penstock.data.tensorflow.epoch import CLOSED, Epoch, EpochClosedError, Place
 from penstock.data.tensorflow.shard_dataset import (
     Make,
     ShardDataset,
@@ -46,6 +46,7 @@ from penstock.data.tensorflow.shard_dataset import (
     seeded,
 )
 from penstock.data.tensorflow.shard_order import MAX_CYCLE, ShardOrder
+from penstock.data.tensorflow.shard_sharing import NotSharedError, sharing_of
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +161,13 @@ class DistributedDataset:
             environ=ranks_of(dict(os.environ)),
         )
         self._packed: PackedPipeline | None = None
+        self._sharing = sharing_of(
+            consumer,
+            make_dataset,
+            shards,
+            self._pipeline,
+            options.guarantee or Guarantee.EXACTLY_ONCE,
+        )
         self._number = 0  # of the next epoch
         self._start = Place()  # of that
         self._epoch: Epoch | None = None
@@ -305,25 +313,48 @@ class DistributedDataset:
         self.close()
         number, start = self._number, self._start
         self._number, self._start, self._raised = number + 1, Place(), None
-        epoch = self._epoch = Epoch(
-            self._consumer,
-            Source(self._pipeline, b"", self._pack, at_once=True),
+        epoch = self._epoch = self._open(number, start, share=True)
+        return self._watched(epoch, start)
+
+    def _open(self, number: int, start: Place, *, share: bool) -> Epoch:
+        """``share``: with the jobs of the process's group, if there are any."""
+        sharing = self._sharing
+        consumer = self._consumer if sharing is None or sharing.served else None
+        shared = share and sharing is not None and sharing.shares(start)
+        pack = sharing.pack if sharing is not None and shared else self._pack
+
+        def read(batch: Any) -> Any:
+            if sharing is not None and shared:
+                sharing.prove(number, start, batch, made_here=epoch.made_here)
+            return self._read(batch)
+
+        epoch = Epoch(
+            consumer,
+            Source(self._pipeline, b"", pack, at_once=True),
             self._order,
             number,
             self._options,
             group=self._group,
             start=start,
-            read=self._read,
+            read=read,
+            shared=shared,
         )
-        return self._watched(epoch)
+        return epoch
 
-    def _watched(self, epoch: Epoch) -> Iterator[Any]:
+    def _watched(self, epoch: Epoch, start: Place) -> Iterator[Any]:
         """The elements; what raises is kept, since TensorFlow tells its text alone.
 
         TensorFlow forgets this iterator when the program does, in a thread of its own.
         """
         try:
-            yield from epoch
+            try:
+                yield from epoch
+            except NotSharedError:  # before its first element
+                epoch.close()
+                if self._epoch is not epoch:
+                    raise EpochClosedError(CLOSED) from None
+                epoch = self._epoch = self._open(epoch.number, start, share=False)
+                yield from epoch
         except Exception as error:
             if self._epoch is epoch or self._epoch is None:
                 self._raised = error

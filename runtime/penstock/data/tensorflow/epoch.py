@@ -18,7 +18,7 @@ from penstock.data.consuming.consumer import Consumer
 from penstock.data.consuming.iterable_stream import IterableStream
 from penstock.data.errors import DataError
 from penstock.data.pipeline import BatchId
-from penstock.data.streams.pipeline import StreamHost
+from penstock.data.streams.pipeline import Address, StreamHost
 from penstock.data.tensorflow.shard_order import (
     ShardOrder,
     elements_before,
@@ -66,6 +66,13 @@ class ShardStream(IterableStream):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._host = StreamHost(alone=True)
+        self.made_here = 0
+        """Elements that the program has made itself."""
+
+    def _make_batch(self, address: Address) -> Any:
+        batch = super()._make_batch(address)
+        self.made_here += 1
+        return batch
 
     def _tend(self) -> bool:
         self._check_open()
@@ -111,8 +118,12 @@ class Epoch:
         group: str,
         start: Place,
         read: Callable[[Any], Any],
+        shared: bool = False,
     ) -> None:
-        """``read``: makes of a batch what the program is given."""
+        """``read``: makes of a batch what the program is given.
+
+        ``shared``: other jobs have the same shards, so each has a data worker that it is for.
+        """
         self.number = epoch
         self.given = start.elements
         """Elements of the epoch that were taken from it, or before."""
@@ -121,6 +132,7 @@ class Epoch:
         self._start = start
         self._consumer, self._source, self._order = consumer, source, order
         self._options, self._group, self._read = options, group, read
+        self._shared = shared
         self._rounds: list[_Round] = []
         self._next: ShardStream | None = None
         before = elements_before(start.step, order.width(start.number), start.ends)
@@ -147,6 +159,12 @@ class Epoch:
                 self._next = self._open(Place(now.number + 1))
             return self._read(batch)
         raise StopIteration
+
+    @property
+    def made_here(self) -> bool:
+        """Whether the program has made any element of the newest round itself."""
+        stream = self._rounds[-1].stream
+        return stream is not None and stream.made_here > 0
 
     @property
     def lost(self) -> int:
@@ -197,6 +215,7 @@ class Epoch:
             self._options,
             [],
             streams=Streams(order.width(place.number), place.ends, OPENING_SECONDS),
+            static=self._shared,
         )
 
     def _begin(self, number: int, first: int, stream: ShardStream) -> None:

@@ -72,10 +72,14 @@ class ShardDataset:
 
     def begin(self, place: int, key: int) -> None:
         """The next ``iter`` is of the shard at that place of that round."""
+        self._begun = self.shard_of(place, key)
+
+    def shard_of(self, place: int, key: int) -> tuple[int, int]:
+        """The shard at a place of a round, and what its random operations are seeded with."""
         epoch, number = read_round_key(key)
         order = self._shards.order
         shard = order.shard(epoch, number, place)
-        self._begun = shard, order.seed_of(epoch, shard)
+        return shard, order.seed_of(epoch, shard)
 
     def __iter__(self) -> Iterator[list[Any]]:
         """The elements of the shard, encoded.

@@ -7,7 +7,7 @@ it, and the others, as the training's while all validate, make room for them.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from penstock.data.errors import DataError, FrameError
@@ -18,13 +18,16 @@ from penstock.data.serving.consumer_connection import ConsumerConnection, Reques
 from penstock.data.serving.shared.collate_guard import CollateGuard, apart
 from penstock.data.serving.shared.common_samples import CommonSamples
 from penstock.data.serving.shared.free_samples import FreeSamples
+from penstock.data.serving.shared.shared_streams import SharedStreams
 from penstock.data.sharing.pipeline import PROOF, PROOF_SEED, SharedPipeline
 from penstock.data.sharing.pool import SharingError
+from penstock.data.sharing.stream_pipeline import SharedStreamPipeline
+from penstock.data.streams.pipeline import Chain
 
 MAX_SHARED: Final = 16
 """Datasets that jobs share at once; one of which nobody is to get anything makes room."""
 
-Samples = FreeSamples | CommonSamples
+Samples = FreeSamples | CommonSamples | SharedStreams
 
 
 class SharedPools:
@@ -89,7 +92,7 @@ class SharedPools:
             raise DataError(str(error)) from error
         self._divide()
 
-    def _of(self, pipeline: SharedPipeline) -> Samples:
+    def _of(self, pipeline: SharedPipeline | SharedStreamPipeline) -> Samples:
         """The samples of a dataset.
 
         Raises:
@@ -104,7 +107,9 @@ class SharedPools:
                 raise DataError(f"{MAX_SHARED} datasets are shared here already")
             self._forget(idle)
         self._window = pipeline.window_bytes or max(1, read_memory().limit // SHARED_SHARE)
-        if pipeline.common:
+        if isinstance(pipeline, SharedStreamPipeline):
+            found = SharedStreams(self._window)
+        elif pipeline.common:
             found = CommonSamples(pipeline, self._window)
         else:
             found = FreeSamples(pipeline, derive_seed(self._salt, self._datasets), self._window)
@@ -166,7 +171,25 @@ class SharedPools:
         if isinstance(request.indices, list) and request.indices[:1] == [PROOF]:
             return self._proof(pipeline, request.indices[1])
         guard = self._guards.setdefault(request.digest, CollateGuard())
-        batch = self._of(pipeline).make(request, pipeline, guard)
+        samples = self._of(pipeline)
+        assert not isinstance(samples, SharedStreams), "by its key"
+        batch = samples.make(request, pipeline, guard)
+        if pipeline.key not in self._active:
+            self._divide()
+        return batch
+
+    def make_of_stream(self, request: Request, chain: Chain, leaving: Callable[[], bool]) -> Any:
+        """A batch of a stream (`SharedStreams.make`).
+
+        Raises:
+            DataError: there is none, in one of the ways of those who make it.
+            Exception: whatever the user's code raises.
+        """
+        pipeline = request.line.pipelines[request.digest]
+        assert isinstance(pipeline, SharedStreamPipeline), "see the data worker"
+        samples = self._of(pipeline)
+        assert isinstance(samples, SharedStreams), "by its key"
+        batch = samples.make(request, pipeline, chain, leaving)
         if pipeline.key not in self._active:
             self._divide()
         return batch
@@ -174,7 +197,7 @@ class SharedPools:
     def _proof(self, pipeline: SharedPipeline, tile: Any) -> Any:
         """A batch of one tile, of a seed that all know, as whoever came first makes samples."""
         others = self._samples.get(pipeline.key)
-        maker = pipeline if others is None else others.maker
+        maker = pipeline if others is None or isinstance(others, SharedStreams) else others.maker
         indices = maker.samples(int(tile) % maker.tiles)
         samples = [apart(one, copies=True) for one in maker.pipeline.samples(PROOF_SEED, indices)]
         return pipeline.pipeline.collated(PROOF_SEED, indices, samples)
