@@ -3,9 +3,9 @@
     python -m benchmarks.sharing --jobs 1,2,4,8 --json
     python -m benchmarks.sharing --speeds 0.3 --jobs 8        # or --joins 3
     python -m benchmarks.sharing --kill job,worker,stop --jobs 8
-    python -m benchmarks.sharing --mode prep --jobs 8
+    python -m benchmarks.sharing --mode prep --jobs 8 --pipeline jpeg,audio
     python -m benchmarks.sharing --batch-sizes 32,64,128
-    python -m benchmarks.sharing --chaos 20 --seed 1
+    python -m benchmarks.sharing --chaos 100 --seed 1
     python -m benchmarks.sharing --peers tfdata --jobs 8
 
 Plain PyTorch programs under ``penstock run --share``, as real processes that decode JPEG files.
@@ -23,11 +23,13 @@ consumers from a dataset without end, which is the only kind that it takes.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
 from typing import Any, Final
 
+from benchmarks.dataplane.workloads import BATCH as KIND_BATCH
 from benchmarks.goals import Goal, at_least, at_most, report
 from benchmarks.sharing_jobs import peer, scenarios
 from benchmarks.sharing_jobs.programs import PROGRAM_BYTES, Program, most_programs
@@ -52,6 +54,14 @@ def faults(text: str) -> list[str]:
     found = text.split(",")
     if unknown := [word for word in found if word not in KINDS]:
         raise argparse.ArgumentTypeError(f"{unknown}: choose from {', '.join(KINDS)}")
+    return found
+
+
+def pipelines(text: str) -> list[str]:
+    """Pipelines of samples, divided by commas."""
+    found = text.split(",")
+    if unknown := [word for word in found if word not in KIND_BATCH]:
+        raise argparse.ArgumentTypeError(f"{unknown}: choose from {', '.join(KIND_BATCH)}")
     return found
 
 
@@ -98,6 +108,19 @@ def apart_goals(rows: list[dict[str, Any]], *, joins: bool) -> list[Goal]:
     return goals
 
 
+def making_goals(kind: str, alone: dict[str, Any], shared: dict[str, Any]) -> list[Goal]:
+    """Of jobs that wait for data all the time."""
+    return [
+        at_least(
+            f"throughput of a job by alone, {kind}{when}", 5.5, round(shared[of] / alone[of], 2)
+        )
+        for of, when in (
+            ("samples_per_second_and_job", ""),
+            ("later_per_second_and_job", ", after the first batches"),
+        )
+    ]
+
+
 def measured(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Goal]]:
     """Rows and goals of what was asked for."""
     seed, workers = options.seed, options.data_workers
@@ -115,14 +138,20 @@ def measured(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Go
     elif options.kill or options.chaos:
         if options.kill:
             rows = [scenarios.disturbed(jobs, short, seed, max(2, workers), options.kill)]
+            goals = [at_least("faults", len(options.kill), rows[0]["count_of_faults"])]
         else:
-            longer = Program(options.samples * 3, scenarios.BATCH, EPOCHS, options.step_seconds)
+            steps = math.ceil(options.chaos * scenarios.SECONDS_A_FAULT / options.step_seconds)
+            samples = max(options.samples * 3, -(-steps // EPOCHS) * scenarios.BATCH)
+            longer = Program(samples, scenarios.BATCH, EPOCHS, options.step_seconds)
             rows = [scenarios.chaos(jobs, longer, seed, max(2, workers), options.chaos)]
-        goals = [at_most("longest wait of a survivor", 1.0, rows[0]["longest_wait"])]
+            goals = [at_least("faults", options.chaos, rows[0]["count_of_faults"])]
+        goals.append(at_most("longest wait of a survivor", 1.0, rows[0]["longest_wait"]))
     elif options.mode == "prep":
-        rows = scenarios.making_bound(jobs, short, seed, max(2, workers))
-        alone, shared = (row["samples_per_second_and_job"] for row in rows)
-        goals = [at_least("throughput of a job by alone", 5.5, round(shared / alone, 2))]
+        rows, goals = [], []
+        for kind in options.pipeline:
+            both = scenarios.making_bound(jobs, short, seed, max(2, workers), kind)
+            rows += both
+            goals += making_goals(kind, *both)
     elif options.batch_sizes:
         sizes = options.batch_sizes
         wide = Program(max(sizes) * 4, min(sizes), EPOCHS, options.step_seconds * 4)
@@ -163,6 +192,9 @@ def main() -> int:
     chosen.add_argument("--joins", type=float, default=0.0, help="jobs begin within so many epochs")
     chosen.add_argument("--kill", type=faults, help=f"of {', '.join(KINDS)}")
     chosen.add_argument("--mode", choices=("sleep", "prep"), default="sleep")
+    parser.add_argument(
+        "--pipeline", type=pipelines, default=["jpeg"], help="of --mode prep: jpeg,audio"
+    )
     chosen.add_argument("--batch-sizes", type=numbers, help="a job for each")
     chosen.add_argument("--chaos", type=int, default=0, help="so many random faults")
     chosen.add_argument("--peers", choices=("none", "tfdata"), default="none")

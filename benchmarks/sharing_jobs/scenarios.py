@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks.dataplane.workloads import BATCH as KIND_BATCH
 from benchmarks.sharing_jobs.programs import (
     Found,
     Jobs,
@@ -40,6 +41,11 @@ SAMPLE_BYTES: Final = 224 * 224 * 3
 STOP_SECONDS: Final = 2.0
 FAULT_SECONDS: Final = (0.5, 1.5)
 """Between two faults of the chaos."""
+SECONDS_A_FAULT: Final = 3.0
+"""That one takes, with the time that a program stands still and those that hit nobody."""
+MAKING_TIMES: Final = 16
+"""Samples of programs that wait for data all the time, by those of a short run: what they spend
+until there is a first batch is not to decide."""
 WORKER_PROCESS: Final = "penstock.data.worker_process"
 KEEPER_PROCESS: Final = "penstock.data.share_keeper"
 
@@ -260,22 +266,44 @@ def _after_faults(
     found = run(programs, Sharing(workers), seed, noting)
     row = row_of(found, programs, program.samples * program.epochs)
     row["longest_wait"] = round(found.longest_wait(stops), 3)
-    return {**row, "ended": len(found.ended), "faults": ", ".join(found.faults)}
+    return {
+        **row,
+        "ended": len(found.ended),
+        "count_of_faults": len(found.faults),
+        "faults": ", ".join(found.faults),
+    }
 
 
-def making_bound(jobs: int, program: Program, seed: int, workers: int) -> list[Row]:
-    """Programs that wait for data all the time: plain ones, each for itself, and with sharing."""
-    programs = [replace(program, samples=program.samples * 4, batch=32, step_seconds=0.0)] * jobs
-    program = programs[0]
+def making_bound(jobs: int, program: Program, seed: int, workers: int, kind: str) -> list[Row]:
+    """Programs that wait for data all the time: plain ones, each for itself, and with sharing.
+
+    ``samples_per_second_and_job`` is over everything from the moment that all may begin, in which
+    whoever shares starts data workers; ``later_per_second_and_job`` from a job's first batch on.
+    """
+    program = replace(
+        program,
+        samples=program.samples * MAKING_TIMES,
+        batch=KIND_BATCH[kind],
+        step_seconds=0.0,
+        kind=kind,
+    )
+    programs = [program] * jobs
     needed = program.samples * program.epochs
-    alone = run(programs, Sharing(0, group=False), seed)
-    shared = run(programs, Sharing(workers), seed)
-    rows = [
-        {"how": "each alone", **row_of(alone, programs, needed)},
-        {"how": "shared", **row_of(shared, programs, needed)},
-    ]
-    for row in rows:
+    rows = []
+    for how, sharing in (
+        ("each alone", Sharing(0, group=False)),
+        ("shared", Sharing(workers)),
+    ):
+        found = run(programs, sharing, seed)
+        row = {"how": how, "pipeline": kind, **row_of(found, programs, needed)}
         row["samples_per_second_and_job"] = round(needed / row["seconds"], 1)
+        later = sum(
+            (needed - program.batch) / (job["times"][-1] - job["times"][0]) for job in found.ended
+        )
+        row["later_per_second_and_job"] = round(later / len(found.ended), 1)
+        cpu = row["programs_cpu_seconds"] + (row["data_workers_cpu_seconds"] or 0.0)
+        row["cpu_ms_per_sample_and_job"] = round(1000 * cpu / (needed * jobs), 4)
+        rows.append(row)
     return rows
 
 
