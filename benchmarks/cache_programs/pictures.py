@@ -4,7 +4,7 @@ what it saw, as one JSON object.
     python -m benchmarks.cache_programs.pictures FOLDER KIND EPOCHS
 
 ``pil`` is what torchvision's ImageFolder does: a walk over folders of classes, ``open`` and
-``Image.open(file).convert("RGB")``.
+``Image.open(file).convert("RGB")``; ``ImageFolder`` has its own loader do so.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ def _pil_by_path() -> Callable[[str], Any]:
     return read
 
 
+def _image_folder() -> Callable[[str], Any]:
+    import numpy as np
+    from torchvision.datasets.folder import default_loader
+
+    return lambda path: np.asarray(default_loader(path))
+
+
 def _cv2() -> Callable[[str], Any]:
     import cv2  # type: ignore[import-not-found]  # where it is not installed
 
@@ -77,6 +84,7 @@ def _pathlib() -> Callable[[str], Any]:
 KINDS: Final[dict[str, tuple[Callable[[], Callable[[str], Any]], str]]] = {
     "pil": (_pil, ".jpg"),
     "pil by path": (_pil_by_path, ".jpg"),
+    "ImageFolder": (_image_folder, ".jpg"),
     "cv2": (_cv2, ".jpg"),
     "torchvision.io": (_torchvision, ".jpg"),
     "np.load": (_numpy, ".npy"),

@@ -18,7 +18,7 @@ from benchmarks.cache_programs.pictures import KINDS
 from benchmarks.caching.daemons import daemon
 from benchmarks.programs import PENSTOCK
 
-NEEDS: Final = {"cv2": "cv2", "torchvision.io": "torchvision"}
+NEEDS: Final = {"ImageFolder": "torchvision", "cv2": "cv2", "torchvision.io": "torchvision"}
 CLASSES: Final = 4
 EDGE: Final = 96
 EPOCHS: Final = 2
