@@ -7,12 +7,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from penstock.base.enums import Policy, Role
 from penstock.base.targets import RoleTarget
 from penstock.client import BrainClient, SampleBuffer
+from penstock.client.errors import BrainRefusedError, NotFoundError
 from penstock.wire import (
     AlgorithmPatch,
     Allocation,
+    ClusterReplayRequest,
     ClusterSnapshot,
     JobRegistration,
     Node,
@@ -117,6 +121,10 @@ def test_every_call(sqlite_url: str) -> None:
         assert [each.node for each in client.allocations()] == ["n1"]
 
         assert client.costs(end=1.8e9).total.pod_seconds == 0
+        with pytest.raises(BrainRefusedError, match="the scheduler has shown no nodes"):
+            client.nodes_costs()
+        with pytest.raises(NotFoundError, match="the scheduler has not shown"):
+            client.cluster_replay(ClusterReplayRequest(policy="most"))
 
         assert client.finish("uid-1", "Succeeded").phase == "Succeeded"
         assert [job.uid for job in client.jobs(phase="Succeeded")] == ["uid-1"]
