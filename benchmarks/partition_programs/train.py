@@ -2,10 +2,10 @@
 
     penstock run --partition auto -- python train.py NAME ... --workers 2
 
-Only `tokenise` knows of Penstock: what it moves works on texts, and has to be declared. Prints one
-JSON object for each program: digests of all losses and of the trained parameters, what became of
-its loader's steps, and the seconds of each epoch, with those of the processor, here and in local
-workers. Weights are random: what is computed with them is not what they are for.
+`tokenise` and `augment` know of Penstock: what they move works on texts, or draws, and is declared.
+Prints one JSON object for each program: digests of all losses and of the trained parameters, what
+became of its loader's steps, and the seconds of each epoch, with those of the processor, here and
+in local workers. Weights are random: what is computed with them is not what they are for.
 """
 
 from __future__ import annotations
@@ -236,6 +236,37 @@ def tokenise(size: int) -> Program:
     return Samples(sample, size), head, step
 
 
+def augmented(pixels: torch.Tensor) -> torch.Tensor:
+    """A whole batch: flipped, shifted, with other colours and noise, as on a device."""
+    flips = torch.rand(len(pixels), 1, 1, 1) < 0.5
+    images = torch.where(flips, pixels.flip(-1), pixels).float() / 255
+    across, down = torch.randint(-4, 5, (2,)).tolist()
+    images = images.roll((across, down), (2, 3))
+    images = (images * (0.8 + 0.4 * torch.rand(len(pixels), 3, 1, 1))).clamp(0, 1)
+    blurred = F.avg_pool2d(F.pad(images, (2, 2, 2, 2), "reflect"), 5, 1)
+    return images + random.uniform(0, 1) * (images - blurred) + 0.02 * torch.randn_like(images)
+
+
+def augment(size: int) -> Program:
+    """It declares augmentation of whole batches, which draws."""
+    import penstock.data
+
+    change = penstock.data.offload(augmented, random="batch")
+    head = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(8, 10))  # fmt: skip
+
+    def step(batch: Any) -> torch.Tensor:
+        pixels, labels = batch
+        began = time.process_time()
+        images = change(pixels)
+        vars(head)["declared_seconds"] += time.process_time() - began
+        return F.cross_entropy(F.dropout(head(images), 0.1), labels)
+
+    vars(head)["declared_seconds"] = 0.0
+    vars(head)["offloaded"] = getattr(change, "offloaded", None)
+    return Samples(image, size), head, step
+
+
 def ema_teacher(size: int) -> Program:
     """A teacher without gradients that follows the student, past PyTorch's versions."""
     student, teacher = convolutions(), frozen(convolutions())
@@ -311,8 +342,8 @@ def custom_extension(size: int) -> Program:
 PROGRAMS: dict[str, Callable[[int], Program]] = {
     name.__name__.replace("_", "-"): name
     for name in (
-        frozen_cnn, diffusion, clip_probe, clicks, mel, tokenise, two_stage, ema_teacher, bn_train,
-        python_random, step_constant, dropout_first, branch_on_data, custom_extension,
+        frozen_cnn, diffusion, clip_probe, clicks, mel, tokenise, augment, two_stage, ema_teacher,
+        bn_train, python_random, step_constant, dropout_first, branch_on_data, custom_extension,
     )
 }  # fmt: skip
 PROGRAMS["ragged-last-batch"] = frozen_cnn

@@ -10,7 +10,8 @@ half of all work, or as the part that cannot move, whichever is longer. How much
 moved part's share of a step as recorded, or what a declared function took. ``gain`` is of the
 clock, and means nothing where other programs run beside this one; ``cpu_gain`` is what it would be
 on two free cores, by the seconds of the processor of both processes, and says nothing of what they
-wait for each other.
+wait for each other. Seconds are those of the settled epoch that a quarter of them are faster than,
+of both ways: what else a machine does makes epochs slower, and none faster.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ WAYS: Final = ("never", "auto")
 def run(names: list[str], steps: int, repeats: int) -> tuple[list[dict[str, Any]], list[Goal]]:
     """Rows, and their goals; ``names``: of workloads that move, or ``all``."""
     load = os.getloadavg()[0]
-    chosen = [one for one in WORKLOADS if one.moves and ("all" in names or one.name in names)]
+    able = [one for one in WORKLOADS if one.moves and not one.draws]
+    chosen = [one for one in able if "all" in names or one.name in names]
     found: dict[str, dict[str, list[Any]]] = {one.name: {way: [] for way in WAYS} for one in chosen}
     for declared in (False, True):
         together = [one.name for one in chosen if one.declared is declared]
@@ -90,13 +92,18 @@ def _row(name: str, found: dict[str, list[Any]], steps: int) -> dict[str, Any]:
 
 
 def _milliseconds(runs: list[Any], steps: int) -> dict[str, float]:
-    """Of a step, in the median epoch of those that are settled."""
+    """Of a step, in the settled epochs."""
     epochs = [epoch for one in runs for epoch in one["epochs"][SETTLED:]]
     names = ("step", "training", "worker")
     return {
-        name: 1000 * median(epoch[place] for epoch in epochs) / steps
+        name: 1000 * _undisturbed([epoch[place] for epoch in epochs]) / steps
         for place, name in enumerate(names)
     }
+
+
+def _undisturbed(seconds: list[float]) -> float:
+    """See the module's docstring."""
+    return sorted(seconds)[len(seconds) // 4]
 
 
 def _movable(never: Any, auto: Any, steps: int) -> float:
@@ -104,7 +111,7 @@ def _movable(never: Any, auto: Any, steps: int) -> float:
     if declared := never["declared_seconds"]:
         return float(1000 * declared / never["steps"])
     moved, whole = auto["recorded"]
-    spent = median(epoch[1] for epoch in never["epochs"][SETTLED:])
+    spent = _undisturbed([epoch[1] for epoch in never["epochs"][SETTLED:]])
     return float(1000 * spent / steps * moved / whole) if whole else 0.0
 
 

@@ -40,12 +40,14 @@ class Workload:
         moves: whether something is to move; if not, all has to stay.
         reason: that has to be said where it stays.
         declared: it says itself what is to move, so that nothing else in its process does.
+        draws: what it declares draws, which is seeded where loaders are Penstock's.
     """
 
     name: str
     moves: bool
     reason: str = ""
     declared: bool = False
+    draws: bool = False
 
 
 WORKLOADS: Final = (
@@ -55,6 +57,7 @@ WORKLOADS: Final = (
     Workload("clicks", moves=True),
     Workload("mel", moves=True),
     Workload("tokenise", moves=True, declared=True),
+    Workload("augment", moves=True, declared=True, draws=True),
     Workload("two-stage", moves=True),
     Workload("ragged-last-batch", moves=True),
     Workload("ema-teacher", moves=False, reason="Mutated"),
@@ -72,6 +75,12 @@ WAYS: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("1 data", ("--data-workers", "1"), 0),
 )
 """Workers, options of ``penstock run``, and local workers of each loader."""
+NEVER: Final = {
+    (False, False): ("--partition", "never"),
+    (True, False): ("--partition", "never"),
+    (True, True): ("--partition", "never", "--data-workers", "0"),
+}
+"""Programs that declare something, and that draw in it, and how they run where nothing moves."""
 GOOD: Final = ("1 local", "2 local")
 """Ways in which no batch is made by the program itself."""
 
@@ -80,11 +89,11 @@ def run(names: list[str], steps: int, epochs: int) -> tuple[list[dict[str, Any]]
     """Rows, and their goals; ``names``: of workloads, or ``all``."""
     chosen = {one.name: one for one in WORKLOADS if "all" in names or one.name in names}
     rows: list[dict[str, Any]] = []
-    for declared in (False, True):
-        together = [name for name, one in chosen.items() if one.declared is declared]
+    for kind, never in NEVER.items():
+        together = [name for name, one in chosen.items() if (one.declared, one.draws) == kind]
         if not together:
             continue
-        alone = train(together, ("--partition", "never"), 0, steps, epochs)
+        alone = train(together, never, 0, steps, epochs)
         for workers, options, local in WAYS:
             told = ("--partition", "auto", *options)
             found = train(together, told, local, steps, epochs, ALL)

@@ -200,9 +200,12 @@ class Pipeline(AnyPipeline):
         for number, stage in enumerate(self.batched_stages[:until]):
             if number < begin:
                 continue
-            if stage.function is not self.batch_stage:  # which must not draw, and is compared
+            function = stage.function
+            if function is not self.batch_stage:  # which seeds for itself, and is compared
                 seed_for(derive_seed(seed, number + 1), name)
-            batch = call_on(stage.device, stage.function, batch)
+            elif (with_seed := getattr(function, "with_seed", None)) is not None:
+                function = with_seed(seed)
+            batch = call_on(stage.device, function, batch)
         return batch
 
     def _samples(self, seed: int, indices: list[Any], bad: list[Any] | None) -> list[Any]:

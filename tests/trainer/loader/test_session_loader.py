@@ -333,7 +333,7 @@ def test_local_workers_begin_anew_when_something_moves_and_each_sample_comes_onc
 
         steps = 0
 
-        def begin_epoch(self, why_not: str = "") -> Any:
+        def begin_epoch(self, why_not: str = "", seed: int | None = None) -> Any:
             Stages.steps += 1
             return partial(_noted, Stages.steps) if Stages.steps < 3 else None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -20,6 +21,7 @@ from penstock.data.errors import NotPortableError
 from penstock.data.generator_states import Draws
 from penstock.data.offloading.arguments import Argument, fill, version
 from penstock.data.offloading.portable import PortableFunction
+from penstock.data.offloading.seeded import call_seeded
 from penstock.data.offloading.surroundings import Surroundings, place
 from penstock.data.transport.batch_codec import Packer
 from penstock.data.weight_bundle import Weights
@@ -57,6 +59,7 @@ class BatchCall:
         positional: arguments, as parts of the batch.
         named: likewise.
         surroundings: that the program has.
+        random: it draws, and is seeded for itself.
     """
 
     number: int
@@ -64,34 +67,39 @@ class BatchCall:
     positional: Argument
     named: Argument
     surroundings: Surroundings
+    random: bool = False
     _opened: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def __call__(self, batch: Any) -> Result | None:
+    def __call__(self, batch: Any, seed: int = 0) -> Result | None:
         """The call's result with a batch; never raises what the function raises.
 
-        None: what the function consists of has not come yet, so the program calls it.
+        ``seed``: of the epoch. None: what the function consists of has not come yet, so the program
+        calls it.
         """
         if not self.function.there:
             return None
         began = time.perf_counter()
         value, why = None, ""
         try:
-            value, why = self._call(batch)
+            value, why = self._call(batch, seed)
         except Exception as error:  # noqa: BLE001 - the program's function: the program gets to know
             why = f"a data worker cannot call it: {type(error).__name__}: {error}"[:500]
         return Result(self.number, value, why, place(), time.perf_counter() - began)
 
-    def _call(self, batch: Any) -> tuple[Any, str]:
+    def _call(self, batch: Any, seed: int) -> tuple[Any, str]:
         if self._opened is None:
             self._opened = self.function.open()  # it was signed with its pipeline
         positional = fill(self.positional, batch)
         named = fill(self.named, batch)
         before, draws = versions((positional, named)), Draws()
         with self.surroundings.applied():
-            value = self._opened(*positional, **named)
+            if self.random:
+                value = call_seeded(seed, self._opened, positional, named)
+            else:
+                value = self._opened(*positional, **named)
         if draws.seen():
             return None, DRAWS
         why = problem_of(value, (positional, named), before)
@@ -110,9 +118,13 @@ class BatchCalls:
         found = (call.function.weights for call in self.calls)
         return tuple(one for one in found if one is not None)
 
-    def __call__(self, batch: Any) -> Any:
+    def with_seed(self, seed: int) -> Callable[[Any], Any]:
+        """The same, for batches of an epoch with that seed."""
+        return partial(self, seed=seed)
+
+    def __call__(self, batch: Any, seed: int = 0) -> Any:
         """The batch with the results."""
-        results = (call(batch) for call in self.calls)
+        results = (call(batch, seed) for call in self.calls)
         return with_results(batch, [one for one in results if one is not None])
 
 

@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -39,6 +40,7 @@ from penstock.data.offloading.batch_calls import (
 from penstock.data.offloading.frozen import Frozen
 from penstock.data.offloading.pace import Pace
 from penstock.data.offloading.portable import pack_function
+from penstock.data.offloading.seeded import call_seeded
 from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition import declared
 from penstock.data.partition.declared import Declared, Kind
@@ -72,6 +74,8 @@ class Function:
         run: calls it here, as the program wrote it.
         root: the function or module, to be looked at.
         portable: makes of it what is sent.
+        random: it draws random numbers, and each of its calls is seeded for itself.
+        moves: data workers may call it; if not, it is only seeded.
         calls: that the program made.
         moved: of these those that used the result of a data worker.
         compared: of these those that were held against one.
@@ -83,6 +87,8 @@ class Function:
     run: Callable[..., Any]
     root: Any
     portable: Callable[[], Any]
+    random: bool = False
+    moves: bool = True
     calls: int = 0
     moved: int = 0
     compared: int = 0
@@ -144,8 +150,10 @@ class LoaderCall:
         if self._unused == MAX_UNUSED:
             self.give_up(f"the program did not ask for {MAX_UNUSED} results in a row")
 
-    def __call__(self, result: Result | None, args: Any, kwargs: Any) -> Any:
-        """What the function returns."""
+    def __call__(
+        self, result: Result | None, run: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """What the function returns; ``run`` calls it here."""
         if self._frozen is not None and self.sent is not None:
             self.check()
         kind = None if result is None else Kind(result.place, _sizes(args, kwargs))
@@ -153,14 +161,14 @@ class LoaderCall:
             self.give_up(result.why)
         self.state, mode = declared.ask(self.state, kind)
         if mode is Mode.RECORD:
-            return self._record(args, kwargs)
+            return self._record(run, args, kwargs)
         if mode is Mode.RAW or result is None or kind is None:
-            return self.function.run(*args, **kwargs)
+            return run(*args, **kwargs)
         self._unused = 0
         if mode is Mode.PARTITIONED:
             self.function.moved += 1
             return result.value
-        value = self.function.run(*args, **kwargs)
+        value = run(*args, **kwargs)
         self.function.compared += 1
         found = difference(value, result.value)
         if found is not None:
@@ -168,13 +176,13 @@ class LoaderCall:
         self._tell(declared.compare(self.state, kind, found), f"as a data worker has it, {found}")
         return value
 
-    def _record(self, args: Any, kwargs: Any) -> Any:
+    def _record(self, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         frozen = self._frozen = self._frozen or Frozen(self.function.root)
         if frozen.problem is not None:
             self.give_up(frozen.problem)
-            return self.function.run(*args, **kwargs)
+            return run(*args, **kwargs)
         before, draws, writes = versions((args, kwargs)), Draws(), Writes()
-        value = self.function.run(*args, **kwargs)
+        value = run(*args, **kwargs)
         self._always_writes &= writes.seen()
         why = DRAWS if draws.seen() else problem_of(value, (args, kwargs), before)
         if not why and frozen.holds(tensors_in(value)):
@@ -202,7 +210,12 @@ class LoaderCall:
             self.give_up(f"it cannot be pickled: {type(error).__name__}: {error}"[:500])
         else:
             self.sent = BatchCall(
-                self.number, function, self._positional, self._named, self._surroundings
+                self.number,
+                function,
+                self._positional,
+                self._named,
+                self._surroundings,
+                self.function.random,
             )
             self._tell(declared.choose(self.state, function.digest))
 
@@ -238,12 +251,16 @@ class LoaderCalls:
         self._strays: dict[int, Function] = {}
         self._batches: deque[_Batch] = deque(maxlen=KEPT_BATCHES)
         self._pace = Pace()
+        self._epochs = self._seed = 0
 
-    def begin_epoch(self, why_not: str = "") -> BatchCalls | None:
+    def begin_epoch(self, why_not: str = "", seed: int | None = None) -> BatchCalls | None:
         """What is done with each batch of the epoch where it is made; None: nothing.
 
-        ``why_not``: the loader's batches cannot have results.
+        ``why_not``: the loader's batches cannot have results. ``seed``: of the epoch; None: there
+        is none that others have.
         """
+        self._epochs += 1
+        self._seed = self._epochs if seed is None else seed
         calls = [call for call in self._calls.values() if call.sent is not None]
         slower = self._pace.begin_epoch(moved=bool(calls))
         for call in calls:
@@ -251,7 +268,8 @@ class LoaderCalls:
             if why := why_not or slower:
                 call.give_up(why)
         self._batches.clear()
-        sent = tuple(call.sent for call in calls if call.sent is not None)
+        able = (call for call in calls if seed is not None or not call.function.random)
+        sent = tuple(call.sent for call in able if call.sent is not None)
         return BatchCalls(sent) if sent else None
 
     def end_step(self) -> None:
@@ -304,12 +322,18 @@ class LoaderCalls:
         batch, positional, named = found
         key = (id(function), positional, named, Surroundings.here())
         call = self._calls.get(key)
+        run = partial(self._seeded, function) if function.random else function.run
         if call is None:
             if len(self._calls) == MAX_CALLS:
                 function.stays(f"a loader's batches are used in more than {MAX_CALLS} calls")
-                return function.run(*args, **kwargs)
+                return run(*args, **kwargs)
             call = self._calls[key] = LoaderCall(function, positional, named)
-        return call(batch.results.pop(call.number, None), args, kwargs)
+            if not function.moves:
+                call.give_up("nothing moves with --partition never")
+        return call(batch.results.pop(call.number, None), run, args, kwargs)
+
+    def _seeded(self, function: Function, *args: Any, **kwargs: Any) -> Any:
+        return call_seeded(self._seed, function.run, args, kwargs)
 
 
 @dataclass

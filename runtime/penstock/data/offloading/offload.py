@@ -9,7 +9,7 @@ different at all.
 from __future__ import annotations
 
 import os
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import torch
 
@@ -17,10 +17,11 @@ from penstock.crds import environment as names
 from penstock.data.hooked import INTERCEPT
 from penstock.data.offloading.loader_calls import Function, call_declared, declare
 
+BATCH: Final = "batch"
 Offloadable = TypeVar("Offloadable")
 
 
-def offload(function: Offloadable) -> Offloadable:
+def offload(function: Offloadable, *, random: str | None = None) -> Offloadable:
     """Have data workers call a stateless function on the batches that they make.
 
     A module (`torch.nn.Module`) is returned itself, its ``forward`` replaced; of any other callable
@@ -31,26 +32,36 @@ def offload(function: Offloadable) -> Offloadable:
     Args:
         function: a frozen module in ``eval()``, a tokeniser, a seeded augmentation: what it returns
             depends on its arguments alone. It has to be picklable.
+        random: ``"batch"``: it draws from the generators of ``random``, NumPy or PyTorch, as
+            augmentation of whole batches does. Under ``penstock run``, whatever moves, each call
+            then draws what the epoch's seed and its arguments say, and the program's generators
+            stand afterwards where they stood; alone it draws from these, other numbers.
 
     Raises:
         TypeError: it cannot be called.
+        ValueError: ``random`` is something else.
     """
     if not callable(function):
         raise TypeError(f"offload: {function!r:.100}: must be a function or a module")
+    if random not in (None, BATCH):
+        raise ValueError(f"offload: random: {random!r}; must be {BATCH!r}, or left out")
     if os.environ.get(INTERCEPT) != "1" or _declared(function):
         return function
-    if os.environ.get(names.PARTITION) == "never":
+    moves = os.environ.get(names.PARTITION) != "never"
+    if not moves and not random:
         return function
     declare()
+    draws = random is not None
     if isinstance(function, torch.nn.Module):
-        if "forward" in vars(function):
-            here = Function(type(function).__qualname__, function.forward, function, lambda: None)
-            here.stays("it has a forward of its own beside its class's, as torch.compile makes it")
+        module, name = function, type(function).__qualname__
+        its = Function(name, module.forward, module, lambda: _alone(module), draws, moves)
+        if "forward" in vars(module):
+            its.stays("it has a forward of its own beside its class's, as torch.compile makes it")
         else:
-            _replace_forward(function)
+            _replace_forward(module, its)
         return function
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    wrapped: Any = _Offloaded(Function(name, function, function, lambda: function))
+    wrapped: Any = _Offloaded(Function(name, function, function, lambda: function, draws, moves))
     return cast("Offloadable", wrapped)
 
 
@@ -96,8 +107,7 @@ def _declared(function: Any) -> bool:
     return getattr(function, "offloaded", None) is not None
 
 
-def _replace_forward(module: torch.nn.Module) -> None:
-    declared = Function(type(module).__qualname__, module.forward, module, lambda: _alone(module))
+def _replace_forward(module: torch.nn.Module, declared: Function) -> None:
     module.__dict__["forward"] = _Forward(module, declared)
     module.__dict__["offloaded"] = declared
 

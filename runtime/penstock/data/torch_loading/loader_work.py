@@ -18,10 +18,12 @@ from penstock.data.protocol import PartitionNote
 class LoaderWork(Protocol):
     """Of one loader, from epoch to epoch."""
 
-    def begin_epoch(self, why_not: str = "") -> Callable[[Any], Any] | None:
+    def begin_epoch(
+        self, why_not: str = "", seed: int | None = None
+    ) -> Callable[[Any], Any] | None:
         """What is done with a batch of the epoch where it is made, but not in the program.
 
-        ``why_not``: nothing can be.
+        ``why_not``: nothing can be. ``seed``: of the epoch, which whoever makes its batches has.
         """
 
     def deliver(self, given: Any, *, first: bool = True) -> Any:

@@ -328,7 +328,7 @@ class Epochs:
         if shares is not None:
             _batch_stage(self.calls, loader, shared=True)
             return _Making(shares.source, seed, None, streams)
-        stage, sent = _batch_stage(self.calls, loader), pipeline
+        stage, sent = _batch_stage(self.calls, loader, seed), pipeline
         if stage is not None and isinstance(pipeline, Pipeline):
             sent = replace(pipeline, batch_stage=stage)
         local = self._local_workers(loader, consumer, sent, setup)
@@ -500,9 +500,12 @@ class Epochs:
 
 
 def _batch_stage(
-    calls: LoaderWork | None, loader: Any, *, shared: bool = False
+    calls: LoaderWork | None, loader: Any, seed: int | None = None, *, shared: bool = False
 ) -> Callable[[Any], Any] | None:
-    """What is done with a batch of the next epoch where it is made, but not in the program."""
+    """What is done with a batch of the next epoch where it is made, but not in the program.
+
+    ``seed``: that batches of the epoch are made with, if that is known.
+    """
     if calls is None:
         return None
     why = ""
@@ -512,7 +515,7 @@ def _batch_stage(
         why = "its loader iterates its dataset instead of asking for samples by index"
     elif loader.persistent_workers:
         why = "its loader has persistent workers, which are what they were when they began"
-    return calls.begin_epoch(why)
+    return calls.begin_epoch(why, seed)
 
 
 def _fresh_epochs(options: StreamOptions) -> Epochs:

@@ -154,10 +154,10 @@ class LoaderSteps:
         self._unused = self._not_compared = 0
         self._watching = Watching()
 
-    def begin_epoch(self, why_not: str = "") -> BatchCalls | None:
+    def begin_epoch(self, why_not: str = "", seed: int | None = None) -> BatchCalls | None:
         """What is done with each batch of the epoch where it is made; None: nothing.
 
-        ``why_not``: the loader's batches cannot have results.
+        ``why_not``: the loader's batches cannot have results. ``seed``: nothing moves that draws.
         """
         while self._open:
             self._end(self._open.popleft())

@@ -40,17 +40,18 @@ class BatchMakers:
         self._stage: Callable[[Any], Any] | None = None
         self._source: StreamSource | None = None
 
-    def begin_epoch(self) -> bool:
+    def begin_epoch(self, seed: int) -> bool:
         """The program begins an epoch; whether others make its batches in another way from now on.
 
-        Then `source` gives another one once it is asked, and the old one's makers end.
+        Then `source` gives another one once it is asked, and the old one's makers end. ``seed``:
+        that the epoch's batches are made with.
         """
         self._work = self._work or work_of_loader(self._loader)
         if self._work is None:
             return False
         if (consumer := consumer_of_process()) is not None:
             consumer.partition.follow(self._work)
-        stage, before = self._work.begin_epoch(self._why_plain), self._stage
+        stage, before = self._work.begin_epoch(self._why_plain, seed), self._stage
         self._stage = stage
         return stage != before
 

@@ -124,7 +124,8 @@ class SessionLoader:
             )
         if self._epoch != step.epoch:
             self._epoch = step.epoch
-            self._made_otherwise |= self._makers.begin_epoch()
+            seed = derive_seed(self._session.order.seed, step.epoch)
+            self._made_otherwise |= self._makers.begin_epoch(seed)
         if self._made_otherwise or self._plan != (self._session.order, step.slots):
             self._predict(step, step.slots.start)
         for micro in step:
