@@ -75,7 +75,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "write in NumPy": lambda x, y, parts: written(x, lambda one: one.detach().numpy().fill(2)),
     "inplace": lambda x, y, parts: F.relu(x, inplace=not x.requires_grad),
     "look": lambda x, y, parts: x if y.sum() > 1 else x * 2,
-    "number": lambda x, y, parts: x + float(y[0, 0]),
+    "number": lambda x, y, parts: x + (y[0, 0].item() if y.requires_grad else float(y[0, 0])),
     "weights": lambda x, y, parts: (parts.frozen[0].weight.data.mul_(0.99), x)[1],
     "constant written": lambda x, y, parts: (parts.constant.mul_(0.99), x)[1],
 }  # fmt: skip
