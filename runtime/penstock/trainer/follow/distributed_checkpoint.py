@@ -11,19 +11,13 @@ asks for the text.
 
 from __future__ import annotations
 
-import base64
 import functools
-import json
-import warnings
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from penstock.trainer.follow.follower import KEY, installed
-
-_BYTES: Final = "base64"
+from penstock.trainer.follow.follower import KEY, installed, of_text, text_of
 
 
 def install_state(module: Any) -> None:
@@ -67,7 +61,7 @@ def install_planner(module: Any) -> None:
         if read_item.dest_index.fqn != getattr(self, "_penstock_asks", None):
             load(self, read_item, value)
         elif (follower := installed()) is not None:
-            follower.load(_plain(torch.load(value, weights_only=True)))
+            follower.load(of_text(torch.load(value, weights_only=True)))
 
     @functools.wraps(set_up)
     def set_up_planner(
@@ -87,26 +81,6 @@ def install_planner(module: Any) -> None:
     planner.set_up_planner, planner.load_bytes = set_up_planner, load_bytes
 
 
-def saved_in(folder: Path) -> Any:
-    """What a sharded checkpoint says of loaders, read by this process alone; None: nothing.
-
-    Raises:
-        Exception: of many kinds: it is no such checkpoint, or a damaged one.
-    """
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    there = FileSystemReader(folder).read_metadata().state_dict_metadata
-    name = next((one for one in there if one.rpartition(".")[2] == KEY), None)
-    if name is None:
-        return None
-    read: dict[str, Any] = {name: ""}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it reads alone
-        load(read, checkpoint_id=folder, no_dist=True)
-    return _plain(read[name])
-
-
 def _wanted(reads: Mapping[str, Any], there: Mapping[str, Any]) -> str | None:
     """The checkpoint's entry of an optimizer whose state is read; None: there is none."""
     for name in there:
@@ -123,7 +97,7 @@ def _saying_where(state: Any) -> Any:
     """An optimizer's state with where the loaders are, if one is within an epoch."""
     follower = installed()
     where = None if follower is None else follower.state()
-    return {**state, KEY: _text(where)} if state and where is not None else state
+    return {**state, KEY: text_of(where)} if state and where is not None else state
 
 
 def _heard(state: Any, options: Any) -> Any:
@@ -136,28 +110,5 @@ def _heard(state: Any, options: Any) -> Any:
     state = dict(state)
     text, follower = state.pop(KEY), installed()
     if follower is not None and not getattr(options, "broadcast_from_rank0", False):
-        follower.load(_plain(text))
+        follower.load(of_text(text))
     return state
-
-
-def _text(where: dict[str, Any]) -> str:
-    """As one text: of a dictionary each value would be an entry of its own."""
-
-    def of_bytes(state: torch.Tensor) -> dict[str, str]:  # a generator's state
-        return {_BYTES: base64.b64encode(bytes(state.tolist())).decode()}
-
-    return json.dumps(where, default=of_bytes)
-
-
-def _plain(text: Any) -> Any:
-    """What the follower is to understand, or to refuse."""
-
-    def back(found: dict[str, Any]) -> Any:
-        if set(found) != {_BYTES}:
-            return found
-        return torch.tensor(list(base64.b64decode(found[_BYTES])), dtype=torch.uint8)
-
-    try:
-        return json.loads(text, object_hook=back)
-    except (TypeError, ValueError):
-        return text

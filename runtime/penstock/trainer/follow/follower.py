@@ -14,8 +14,10 @@ A program that is never stopped gets the batches, and draws the random numbers, 
 
 from __future__ import annotations
 
+import base64
 import functools
 import inspect
+import json
 import logging
 import os
 import weakref
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 KEY: Final = "penstock_data"
 """In an optimizer's state."""
 VERSION: Final = 1
+_BYTES: Final = "base64"
 
 
 @dataclass
@@ -66,6 +69,29 @@ def entries_of(saved: Any) -> list[Entry]:
     if saved["version"] != VERSION:
         raise ValueError(f"version: {saved['version']}, not {VERSION}")
     return [Entry.of(one) for one in saved["loaders"]]
+
+
+def text_of(where: dict[str, Any]) -> str:
+    """What a checkpoint says of loaders as one text, where each value would be one of its own."""
+
+    def of_bytes(state: torch.Tensor) -> dict[str, str]:  # a generator's state
+        return {_BYTES: base64.b64encode(bytes(state.tolist())).decode()}
+
+    return json.dumps(where, default=of_bytes)
+
+
+def of_text(text: Any) -> Any:
+    """What such a text says; the text itself where it is none, to be refused as any other."""
+
+    def back(found: dict[str, Any]) -> Any:
+        if set(found) != {_BYTES}:
+            return found
+        return torch.tensor(list(base64.b64decode(found[_BYTES])), dtype=torch.uint8)
+
+    try:
+        return json.loads(text, object_hook=back)
+    except (TypeError, ValueError):
+        return text
 
 
 class Follower:

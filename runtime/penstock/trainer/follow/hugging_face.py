@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 import pickle
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.trainer.follow.follower import KEY, Counting, entries_of, installed
+from penstock.trainer.follow.follower import KEY, Counting, entries_of, installed, of_text
 from penstock.trainer.follow.orders import Source, source_of
 
 _OPTIMIZER: Final = "optimizer.pt"
@@ -93,10 +94,8 @@ def _saved(checkpoint: Path) -> Any:
     import torch
 
     if (checkpoint / _SHARDS / ".metadata").exists():
-        from penstock.trainer.follow.distributed_checkpoint import saved_in
-
         try:
-            return saved_in(checkpoint / _SHARDS)
+            return _saved_in_shards(checkpoint / _SHARDS)
         except Exception:  # noqa: BLE001  what is wrong with it is said when it is loaded
             return None
     path = checkpoint / _OPTIMIZER
@@ -105,3 +104,19 @@ def _saved(checkpoint: Path) -> Any:
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError):
         return None
     return state.get(KEY) if isinstance(state, dict) else None
+
+
+def _saved_in_shards(folder: Path) -> Any:
+    """The same of a sharded checkpoint, read by this process alone."""
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    there = FileSystemReader(folder).read_metadata().state_dict_metadata
+    name = next((one for one in there if one.rpartition(".")[2] == KEY), None)
+    if name is None:
+        return None
+    read: dict[str, Any] = {name: ""}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it reads alone
+        load(read, checkpoint_id=folder, no_dist=True)
+    return of_text(read[name])
