@@ -1,0 +1,1 @@
+"""Frozen encoders in the training step, and in a data worker of their own."""
