@@ -43,6 +43,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import mean
 from typing import Any, Final, Protocol
 
 from benchmarks.dropin_cluster import SCRIPT, ClusterPods, grown
@@ -277,9 +278,10 @@ def _timeline(pods: Pods, steps: Steps, asked: float) -> Timeline:
     return timeline
 
 
-PENSTOCK: Final = ("penstock in pods", "penstock")
+IN_PODS: Final = "penstock in pods"
+PENSTOCK: Final = (IN_PODS, "penstock")
 PEERS: Final[dict[str, Make]] = {
-    "penstock in pods": ClusterPods,
+    IN_PODS: ClusterPods,
     "penstock": PenstockPods,
     "torchrun c10d": TorchrunPods,
     "torchrun c10d, last call 1 s": lambda folder, stack: TorchrunPods(
@@ -334,10 +336,17 @@ class Runs:
         return row
 
     def kills(self, pods: int, kills: int) -> list[dict[str, Any]]:
-        """A row for each peer: torchrun's is killed once, since it does not come back."""
-        rows, statics = [], dict[int, float]()
+        """A row for each peer: torchrun's is killed once, since it does not come back.
+
+        Plain starts are before and after Penstock's kills: what the machine does may change.
+        """
+        rows = []
         for name, make in self.peers.items():
             wanted = kills if name in PENSTOCK else 1
+            starts: dict[int, list[float]] = {}
+            if name in PENSTOCK:
+                left = pods if name == IN_PODS else pods - 1
+                starts[left] = [self.static(left)]
             found = [
                 self.note(f"kill {number} of rank 0's pod of {pods}", name, timeline)
                 for number, timeline in enumerate(killed(make, pods, wanted), 1)
@@ -350,9 +359,10 @@ class Runs:
             if name not in PENSTOCK:
                 continue
             worlds = [int(timeline["world"]) for timeline in survived]
-            statics |= {size: self.static(size) for size in sorted({*worlds} - {*statics})}
+            for size in sorted({*worlds}):
+                starts.setdefault(size, []).append(self.static(size))
             row["worlds"] = worlds
-            row["static_start_seconds"] = [statics[size] for size in worlds]
+            row["static_start_seconds"] = [round(mean(starts[size]), 2) for size in worlds]
             self.goals += _goals_of_kills(row, kills)
         return rows
 
@@ -367,7 +377,7 @@ class Runs:
                 row = grown(folder)
         except TimeoutError as error:  # what was measured before is not lost for it
             row["why"] = str(error)
-        self.note("growth", "penstock in pods", None)
+        self.note("growth", IN_PODS, None)
         goal = at_least("workers that Auto gave a plain script", 2, row["workers"])
         self.goals.append(goal)
         return row
