@@ -35,7 +35,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Consumer]:
 @contextmanager
 def worker_behind(relay: Relay) -> Iterator[subprocess.Popen[bytes]]:
     """A data worker's process that reaches the training through a relay."""
-    process = subprocess.Popen([sys.executable, "-c", WORKER, relay.address, "", TOKEN])
+    process = subprocess.Popen([sys.executable, "-c", WORKER, TOKEN, relay.address, ""])
     try:
         yield process
     finally:

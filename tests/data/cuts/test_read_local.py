@@ -86,7 +86,7 @@ class Worked(Files):
 @contextmanager
 def lacking(of: Consumer, folder: Path) -> Iterator[None]:
     made = subprocess.Popen(
-        [sys.executable, "-c", ELSEWHERE, of.address, "", TOKEN],
+        [sys.executable, "-c", ELSEWHERE, TOKEN, of.address, ""],
         env={**os.environ, "LACKS": str(folder)},
     )
     try:
