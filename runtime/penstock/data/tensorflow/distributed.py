@@ -320,12 +320,12 @@ class DistributedDataset:
         """``share``: with the jobs of the process's group, if there are any."""
         sharing = self._sharing
         consumer = self._consumer if sharing is None or sharing.served else None
-        shared = share and sharing is not None and sharing.shares(start)
+        shared = share and sharing is not None and sharing.shares(start.step)
         pack = sharing.pack if sharing is not None and shared else self._pack
 
         def read(batch: Any) -> Any:
             if sharing is not None and shared:
-                sharing.prove(number, start, batch, made_here=epoch.made_here)
+                sharing.prove(number, start.number, batch, made_here=epoch.made_here)
             return self._read(batch)
 
         epoch = Epoch(

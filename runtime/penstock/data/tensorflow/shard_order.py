@@ -8,6 +8,7 @@ most ``cycle_length``, one element of each in turn as `tf.data.Dataset.interleav
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,6 +77,12 @@ class ShardOrder:
         if not self.shuffle:
             return position
         return Permutation(self.count, derive_seed(self.seed, epoch))[position]
+
+    def places_from(self, epoch: int, number: int) -> Iterator[tuple[int, int]]:
+        """All places of the rounds from one on, each with the key of its round."""
+        for later in range(number, self.rounds):
+            for place in range(self.width(later)):
+                yield place, round_key(epoch, later)
 
     def seed_of(self, epoch: int, shard: int) -> int:
         """What a shard's dataset is seeded with."""

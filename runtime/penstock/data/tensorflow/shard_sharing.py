@@ -26,9 +26,7 @@ from penstock.data.errors import NotPortableError
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.sharing.stream_pipeline import pack_shared_streams
 from penstock.data.streams.pipeline import StreamPipeline
-from penstock.data.tensorflow.epoch import Place
 from penstock.data.tensorflow.shard_dataset import Make, ShardDataset, Shards
-from penstock.data.tensorflow.shard_order import round_key
 from penstock.data.transport.batch_codec import Packer
 from penstock.data.transport.layout import unpack
 
@@ -78,12 +76,12 @@ class ShardSharing:
         """Whether data workers are to make elements for this program."""
         return self.state is not State.OTHER
 
-    def shares(self, start: Place) -> bool:
-        """Whether an epoch that begins there is shared, or to be proven so.
+    def shares(self, step: int) -> bool:
+        """Whether an epoch that begins with this step of a round is shared, or to be proven so.
 
         A proof needs the first element of a shard: later ones would cost all that come before.
         """
-        proves = self.state is State.UNKNOWN and not start.step
+        proves = self.state is State.UNKNOWN and not step
         if not proves and self.state is not State.SAME:
             return False
         try:
@@ -108,12 +106,12 @@ class ShardSharing:
             )
         return self._packed
 
-    def prove(self, epoch: int, start: Place, there: Any, *, made_here: bool) -> None:
+    def prove(self, epoch: int, number: int, there: Any, *, made_here: bool) -> None:
         """Compare an epoch's first element, unless that is known already.
 
         Args:
             epoch: the epoch's number.
-            start: where in it the element is.
+            number: of the round that the element is the first of.
             there: the element that came.
             made_here: no data worker made it.
 
@@ -125,12 +123,12 @@ class ShardSharing:
             return
         if made_here:
             raise NotSharedError
-        here = self._first(epoch, start)
+        here = self._first(epoch, number)
         found = first_difference(here, there, "element")
         if found is None:
             self.state = State.SAME
             return
-        again = first_difference(here, self._first(epoch, start), "element")
+        again = first_difference(here, self._first(epoch, number), "element")
         if again is not None:
             self._serve_alone(f"a shard's first element is another each time it is made ({again})")
         else:
@@ -139,15 +137,10 @@ class ShardSharing:
             self._say(f", {text}: {found}")
         raise NotSharedError
 
-    def _first(self, epoch: int, start: Place) -> Any:
+    def _first(self, epoch: int, number: int) -> Any:
         """The first element from a round on, as one that has come from a data worker."""
-        order, dataset, made = self.shards.order, ShardDataset(self.make, self.shards), None
-        places = (
-            (place, round_key(epoch, number))
-            for number in range(start.number, order.rounds)
-            for place in range(order.width(number))
-        )
-        for place, key in places:
+        dataset, made = ShardDataset(self.make, self.shards), None
+        for place, key in self.shards.order.places_from(epoch, number):
             dataset.begin(place, key)
             if (made := next(iter(dataset), None)) is not None:
                 break
