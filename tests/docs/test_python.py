@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+import penstock.data
 from penstock.client import BrainClient
 from penstock.crds import environment
 from penstock.trainer import elastic
@@ -32,7 +33,7 @@ BLOCKS = {
     "docs/buckets.md": 2,
     "docs/data-workers.md": 2,
     "docs/embedded-cluster.md": 1,
-    "docs/partition.md": 3,
+    "docs/partition.md": 4,
     "docs/sdk.md": 2,
     "docs/tasks/gpu.md": 1,
     "docs/tasks/tensorflow.md": 1,
@@ -251,6 +252,19 @@ def test_a_frozen_encoder_is_declared() -> None:
     assert torch.equal(found["hidden"], torch.nn.functional.linear(images, *encoder.parameters()))
 
 
+def test_augmentation_is_declared_and_without_penstock_run_draws_as_it_did() -> None:
+    images = torch.rand(6, 4)
+    augment = run("docs/partition.md", 1, penstock=penstock, augment=_noisy)["augment"]
+    torch.manual_seed(3)
+    declared = augment(images)
+    torch.manual_seed(3)
+    assert torch.equal(declared, _noisy(images))
+
+
+def _noisy(images: torch.Tensor) -> torch.Tensor:
+    return images + torch.rand_like(images)
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on one core
 def test_an_encoder_is_declared_in_a_session() -> None:
     images = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
@@ -262,13 +276,13 @@ def test_an_encoder_is_declared_in_a_session() -> None:
         model=model, optimizer=optimizer, dataset_size=dataset, global_batch=16, epochs=2
     ) as session:
         given = {"dataset": dataset, "model": model, "loss_function": functional.cross_entropy}
-        run("docs/partition.md", 1, session=session, encode=encode, **given)
+        run("docs/partition.md", 2, session=session, encode=encode, **given)
     assert session.finished
 
 
 def test_stages_of_samples_and_of_batches() -> None:
     given = {"dataset": np.arange(64.0), "decode": lambda sample: -sample}
-    found = run("docs/partition.md", 2, **given, encode=lambda batch: batch / batch.sum())
+    found = run("docs/partition.md", 3, **given, encode=lambda batch: batch / batch.sum())
     assert [round(float(batch.sum()), 6) for batch in found["loader"]] == [1.0, 1.0]
 
 
