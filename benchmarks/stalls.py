@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import median, median_low
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
@@ -144,7 +144,7 @@ def main() -> int:
                 errors = [
                     p.rate / rate - 1 for p, rate in zip(found[there], rates[there], strict=True)
                 ]
-                error = median(errors)
+                error = median_low(errors)
                 shown, rate = found[there][errors.index(error)], rates[there][errors.index(error)]
                 rows.append(
                     {
