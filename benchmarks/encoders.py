@@ -47,12 +47,12 @@ LIMIT_SECONDS: Final = 600.0
 WAYS: Final = ("step", "stage", "none")
 
 
-def trained(way: str, count: int, steps: int) -> list[dict[str, Any]]:
+def trained(way: str, count: int, steps: int, seed: int) -> list[dict[str, Any]]:
     """What so many training processes with one data worker have printed."""
     with ExitStack() as stack:
         programs = []
         for _ in range(count):
-            command = [*PROGRAM, "--way", way, "--steps", str(steps)]
+            command = [*PROGRAM, "--way", way, "--steps", str(steps), "--seed", str(seed)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
             stack.callback(_end, process)
             programs.append(process)
@@ -90,13 +90,13 @@ def _end(process: subprocess.Popen[Any]) -> None:
         process.stdout.close()
 
 
-def run(steps: int, repeats: int) -> tuple[dict[str, Any], list[Goal]]:
+def run(steps: int, repeats: int, seed: int) -> tuple[dict[str, Any], list[Goal]]:
     """The figures, and their goals."""
     found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for _ in range(repeats):
         for way in WAYS:
-            found[way] += trained(way, 1, steps)
-    pool = trained("stage", 2, steps)
+            found[way] += trained(way, 1, steps, seed)
+    pool = trained("stage", 2, steps, seed)
     rows = [_row(way, found[way]) for way in WAYS]
     step, stage, none = rows
     beside_free = round(stage["milliseconds"] / none["milliseconds"], 3)
@@ -146,11 +146,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the model and the order")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     load = os.getloadavg()[0]
-    figures, goals = run(options.steps, options.repeats)
-    return report({"load": load, **figures}, goals, as_json=options.json)
+    figures, goals = run(options.steps, options.repeats, options.seed)
+    return report({"seed": options.seed, "load": load, **figures}, goals, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -34,22 +34,25 @@ LIMIT_SECONDS: Final = 300.0
 COUNTS: Final = (1, 2, 4, 8, 14)
 
 
-def rate(count: int, work: str, seconds: float) -> dict[str, Any]:
+def rate(count: int, work: str, seconds: float, seed: int) -> dict[str, Any]:
     """With so many data workers; 0: the program alone."""
     program = [sys.executable, str(PROGRAM), "--work", work, "--makers", str(count)]
     program += ["--sample-seconds", str(SAMPLE_SECONDS), "--seconds", str(seconds)]
+    program += ["--seed", str(seed)]
     if count:
         program = [PENSTOCK, "run", "--data-workers", str(count), "--", *program]
     found: dict[str, Any] = answer_of(program, LIMIT_SECONDS)
     return found
 
 
-def run(counts: list[int], work: str, seconds: float) -> tuple[dict[str, Any], list[Goal]]:
+def run(
+    counts: list[int], work: str, seconds: float, seed: int
+) -> tuple[dict[str, Any], list[Goal]]:
     """The figures, and their goals."""
-    alone = rate(0, work, seconds)["rate"]
+    alone = rate(0, work, seconds, seed)["rate"]
     rows: list[dict[str, Any]] = []
     for count in counts:
-        found = rate(count, work, seconds)
+        found = rate(count, work, seconds, seed)
         speed_up = found["rate"] / alone
         rows.append(
             {
@@ -85,6 +88,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=COUNTS[-1], help="at most so many")
     parser.add_argument("--work", choices=("sleeps", "computes"))
     parser.add_argument("--seconds", type=float, default=6.0, help="of which each rate is")
+    parser.add_argument("--seed", type=int, default=0, help="of the model and the order")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     if options.workers < 1:
@@ -93,8 +97,8 @@ def main() -> int:
     cores = len(os.sched_getaffinity(0))
     work = options.work or ("computes" if cores > options.workers + 1 else "sleeps")
     load = os.getloadavg()[0]
-    figures, goals = run(counts, work, options.seconds)
-    result = {"load": load, "cores": cores, "published": PUBLISHED, **figures}
+    figures, goals = run(counts, work, options.seconds, options.seed)
+    result = {"seed": options.seed, "load": load, "cores": cores, "published": PUBLISHED, **figures}
     return report(result, goals, as_json=options.json)
 
 

@@ -114,8 +114,8 @@ class Denoiser(nn.Module):
 class Training:
     """The trained part of the step."""
 
-    def __init__(self) -> None:
-        torch.manual_seed(1)
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
         self.model = Denoiser()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
 

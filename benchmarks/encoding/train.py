@@ -40,11 +40,11 @@ WAIT_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 0.4
 
 
-def loader_of(way: str, steps: int, consumer: Consumer | None) -> Loader:
+def loader_of(way: str, steps: int, seed: int, consumer: Consumer | None) -> Loader:
     """The pictures of so many steps, encoded or not."""
     stages = [Stage(encode, batched=True)] if way == "stage" else []
     data = Pictures(steps * BATCH)
-    return Loader(data, BATCH, seed=1, stages=stages, collate=collated, consumer=consumer)
+    return Loader(data, BATCH, seed=seed, stages=stages, collate=collated, consumer=consumer)
 
 
 def warm(loader: Loader, consumer: Consumer) -> None:
@@ -69,9 +69,9 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def train(way: str, batches: Iterator[Any], steps: int) -> dict[str, Any]:
+def train(way: str, batches: Iterator[Any], steps: int, seed: int) -> dict[str, Any]:
     """The figures of so many steps."""
-    training, digest = Training(), hashlib.sha256()
+    training, digest = Training(seed), hashlib.sha256()
     clock: list[float] = []
     before, cpu = time.perf_counter(), time.process_time()
     for step in range(steps):
@@ -104,13 +104,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--way", choices=WAYS, required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--token", required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     consumer = None if options.way == "none" else Consumer(token=options.token)
     address = "" if consumer is None else f"{consumer.address} {consumer.local}"
     print(address, flush=True)
-    loader = loader_of(options.way, options.steps, consumer)
+    loader = loader_of(options.way, options.steps, options.seed, consumer)
     if consumer is None:
         for _ in loader:
             break
@@ -120,7 +121,7 @@ def main() -> None:
         if options.way == "stage":
             encoders.cache_clear()  # it was called here until the data worker was ready
         batches = iter(loader)
-    found = train(options.way, batches, options.steps)
+    found = train(options.way, batches, options.steps, options.seed)
     found["called_here"] = encoders.cache_info().currsize > 0
     found["resident_bytes"] = resident_bytes()
     found["weight_bytes"] = weight_bytes()

@@ -31,18 +31,18 @@ def test_what_the_step_costs_is_held_against_one_that_is_free_of_encoders(
         "stage": run_of("stage", 0.101, 480_000_000),
         "none": run_of("none", 0.1, 500_000_000),
     }
-    monkeypatch.setattr(encoders, "trained", lambda way, count, steps: [made[way]] * count)
-    figures, goals = encoders.run(200, 1)
+    monkeypatch.setattr(encoders, "trained", lambda way, count, steps, seed: [made[way]] * count)
+    figures, goals = encoders.run(200, 1, 1)
     ratios = figures["step_over_prefix_free"], figures["gain"], figures["limit"]
     assert ratios == (1.01, 1.485, 1.5)
     assert figures["resident_mb_less"] == 120.0
     assert len(figures["pool"]) == 2
     assert all(goal.ok for goal in goals)
     made["stage"] = run_of("stage", 0.12, 550_000_000, "others")
-    _, goals = encoders.run(200, 1)
+    _, goals = encoders.run(200, 1, 1)
     assert [goal.ok for goal in goals] == [False, False, False, False, True]
     made["stage"]["called_here"] = True
-    _, goals = encoders.run(200, 1)
+    _, goals = encoders.run(200, 1, 1)
     assert not goals[-1].ok
 
 
@@ -53,8 +53,8 @@ def test_the_size_of_the_weights_is_known_without_them() -> None:
 
 @pytest.mark.slow
 def test_losses_are_the_same_wherever_the_encoders_run() -> None:
-    (beside,) = encoders.trained("stage", 1, SETTLED + 4)
-    (alone,) = encoders.trained("none", 1, SETTLED + 4)
+    (beside,) = encoders.trained("stage", 1, SETTLED + 4, 1)
+    (alone,) = encoders.trained("none", 1, SETTLED + 4, 1)
     assert beside["losses"] == alone["losses"]
     assert not beside["called_here"]
     assert len(beside["seconds"]) == 4

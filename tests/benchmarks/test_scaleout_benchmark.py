@@ -13,9 +13,9 @@ from benchmarks import scaleout
 def test_rates_stand_beside_those_of_one_and_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {0: 10.0, 1: 12.0, 8: 94.0, 14: 150.0}
     monkeypatch.setattr(
-        scaleout, "rate", lambda count, work, seconds: {"rate": rates[count], "made_here": 0}
+        scaleout, "rate", lambda count, work, seconds, seed: {"rate": rates[count], "made_here": 0}
     )
-    figures, goals = scaleout.run([1, 8, 14], "sleeps", 1.0)
+    figures, goals = scaleout.run([1, 8, 14], "sleeps", 1.0, 0)
     assert [row["fraction_of_linear"] for row in figures["rows"]] == [1.0, 0.979, 0.893]
     assert figures["rows"][-1]["speed_up"] == 15.0
     assert figures["rows"][-1]["cost_less"] == 0.932
