@@ -39,9 +39,7 @@ def recorded_job(job: TrainedJob, start: float) -> RecordedJob:
     """A job as the replay takes it; of one from before the start, what was left of it."""
     return RecordedJob(
         uid=job.uid,
-        arrived_seconds=max(job.registered_seconds - start, 1e-6)
-        if job.registered_seconds >= start
-        else job.registered_seconds - start,
+        arrived_seconds=job.registered_seconds - start,
         train_seconds=job.train_seconds,
         ended=job.ended,
         pods=tuple(

@@ -151,7 +151,7 @@ def _moved(jobs: Sequence[RecordedJob], seed: int) -> list[RecordedJob]:
     return [
         replace(
             job,
-            arrived_seconds=max(1e-6, job.arrived_seconds + arrival)
+            arrived_seconds=max(0.0, job.arrived_seconds + arrival)
             if job.counted
             else job.arrived_seconds,
             train_seconds=max(job.train_seconds / 2, job.train_seconds + duration),

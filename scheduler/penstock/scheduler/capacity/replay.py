@@ -69,7 +69,7 @@ class RecordedJob:
     """One job that trained; seconds count from the begin of what is looked at.
 
     Attributes:
-        arrived_seconds: when its trainer was there; at most 0: before the begin.
+        arrived_seconds: when its trainer was there; below 0: before the begin.
         train_seconds: for which its pods trained; of a job from before the begin, what was left.
         ended: whether it ended meanwhile. Of others it is not known how long they take.
     """
@@ -83,7 +83,12 @@ class RecordedJob:
     @property
     def counted(self) -> bool:
         """Whether it came in the time that is looked at; others only take room."""
-        return self.arrived_seconds > 0
+        return self.arrived_seconds >= 0
+
+    @property
+    def comes_seconds(self) -> float:
+        """When it comes in the run: those of before are there at its begin."""
+        return max(0.0, self.arrived_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +120,7 @@ def replay(
         UnknownPolicyError: no placement policy has this name.
         OutOfTimeError: `in_time` said no.
     """
-    ordered = sorted(jobs, key=lambda job: (max(0.0, job.arrived_seconds), job.arrived_seconds))
+    ordered = sorted(jobs, key=lambda job: job.arrived_seconds)
     run = _Run(nodes, ordered, policy, in_time)
     return run.through(ordered, span_seconds)
 
@@ -154,27 +159,22 @@ class _Run:
         self._ends: list[tuple[float, int, str]] = []
         self._number = 0
         self._waited: dict[str, float] = {}
+        self._clock = self._stranded = self._free = 0.0
 
     def through(self, jobs: Sequence[RecordedJob], span_seconds: float) -> Replayed:
         """Run the jobs, which are in the order in which they came, until all have ended."""
         never = self._never()
-        columns = self._snapshot.columns
-        stranded = free = clock = 0.0
         come = [job for job in jobs if job.uid not in never]
         index = 0
         while index < len(come) or self._ends:
             if not self._in_time():
                 raise OutOfTimeError("the replay takes too long")
-            arrives = max(0.0, come[index].arrived_seconds) if index < len(come) else _NEVER
+            arrives = come[index].comes_seconds if index < len(come) else _NEVER
             now = min(arrives, self._ends[0][0] if self._ends else _NEVER)
-            seconds = min(now, span_seconds) - clock
-            if seconds > 0:
-                stranded += seconds * of_cluster(columns).stranded_accelerators
-                free += seconds * self._free_accelerators()
-                clock += seconds
+            self._look_until(min(now, span_seconds))
             ended = self._end(now)
             fresh = []
-            while index < len(come) and max(0.0, come[index].arrived_seconds) <= now:
+            while index < len(come) and come[index].comes_seconds <= now:
                 fresh.append(come[index])
                 index += 1
             for job in fresh:
@@ -183,9 +183,7 @@ class _Run:
                     self._placer.observe(request)
             # Where nothing has become free, those that did not fit do not fit now.
             self._start(list(self._waiting.values()) if ended else fresh, now)
-        if clock < span_seconds:
-            stranded += (span_seconds - clock) * of_cluster(columns).stranded_accelerators
-            free += (span_seconds - clock) * self._free_accelerators()
+        self._look_until(span_seconds)
         return Replayed(
             waited=self._waited,
             never=frozenset(
@@ -193,14 +191,20 @@ class _Run:
                 for job in jobs
                 if job.counted and (job.uid in never or job.uid in self._waiting)
             ),
-            stranded_accelerators=stranded / span_seconds,
-            free_accelerators=free / span_seconds,
+            stranded_accelerators=self._stranded / span_seconds,
+            free_accelerators=self._free / span_seconds,
         )
 
-    def _free_accelerators(self) -> float:
+    def _look_until(self, moment: float) -> None:
+        """Add up what strands and is free from the last look on, for which it has stayed."""
+        seconds = moment - self._clock
+        if seconds <= 0:
+            return
         columns = self._snapshot.columns
         usable = columns.free_accelerator_milli[columns.schedulable]
-        return float(usable.sum()) / WHOLE_DEVICE_MILLI
+        self._stranded += seconds * of_cluster(columns).stranded_accelerators
+        self._free += seconds * float(usable.sum()) / WHOLE_DEVICE_MILLI
+        self._clock = moment
 
     def _never(self) -> set[str]:
         """The jobs that do not even fit while nobody else is there."""
