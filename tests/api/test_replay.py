@@ -14,7 +14,7 @@ from penstock.scheduler.capacity.workload import Workload
 from tests.api.service import Api, api, sample
 from tests.api.test_costs import BEGIN, GIB
 from tests.api.test_forecasts import finish
-from tests.api.test_what_if import push
+from tests.api.test_what_if import push, refused
 from tests.brain.brains import Clock
 from tests.scheduler.capacity.clusters import cluster, hosted
 
@@ -141,14 +141,7 @@ def test_a_thin_history_is_told_and_no_figure_is(sqlite_url: str) -> None:
 def test_what_makes_no_sense_is_refused(
     sqlite_url: str, question: dict[str, Any], said: str
 ) -> None:
-    async def run() -> None:
-        async with api(sqlite_url, clock=Clock(BEGIN)) as service:
-            await push(service, two_nodes())
-            answer = await service.http.post("/v1/cluster/replay", json=question)
-            assert answer.status_code == 422, answer.text
-            assert said in answer.text
-
-    asyncio.run(run())
+    asyncio.run(refused(sqlite_url, "/v1/cluster/replay", question, said))
 
 
 def test_no_jobs_make_no_difference() -> None:

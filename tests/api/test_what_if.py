@@ -34,6 +34,15 @@ async def ask(service: Api, **question: Any) -> dict[str, Any]:
     return found
 
 
+async def refused(sqlite_url: str, path: str, question: dict[str, Any], said: str) -> None:
+    """A question about a cluster that is known is told what is wrong with it."""
+    async with api(sqlite_url, clock=Clock(BEGIN)) as service:
+        await push(service, two_nodes())
+        answer = await service.http.post(path, json=question)
+        assert answer.status_code == 422, answer.text
+        assert said in answer.text
+
+
 def two_nodes(*groups: PodGroup) -> Workload:
     return cluster([hosted("a", 8, 2), hosted("b", 8, 2)], *groups)
 
@@ -145,14 +154,7 @@ def test_a_job_without_history_says_so_and_has_no_figures(sqlite_url: str) -> No
 def test_what_makes_no_sense_is_refused(
     sqlite_url: str, question: dict[str, Any], said: str
 ) -> None:
-    async def run() -> None:
-        async with api(sqlite_url, clock=Clock(BEGIN)) as service:
-            await push(service, two_nodes())
-            answer = await service.http.post("/v1/cluster/whatif", json=question)
-            assert answer.status_code == 422, answer.text
-            assert said in answer.text
-
-    asyncio.run(run())
+    asyncio.run(refused(sqlite_url, "/v1/cluster/whatif", question, said))
 
 
 def test_before_the_scheduler_has_shown_its_pods_nothing_is_told(sqlite_url: str) -> None:

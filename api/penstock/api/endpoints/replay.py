@@ -12,7 +12,7 @@ from penstock.api.auth.caller import require
 from penstock.api.present.replay import answer, recorded_job
 from penstock.api.replaying import ReplayTask
 from penstock.api.state import BrainDep, CallerDep, State, problems
-from penstock.brain.errors import HistoryError, NoWorkloadError
+from penstock.brain.errors import HistoryError
 from penstock.brain.model.rollups import MINUTE, TEN_MINUTES, start_of
 from penstock.brain.service.recorded import Recorded
 from penstock.scheduler.capacity import wire
@@ -39,11 +39,6 @@ async def replay(
     await require(caller, Permission(Verb.LIST, _RESOURCE))
     await require(caller, Permission(Verb.LIST))
     content = await brain.cluster.workload()
-    if content is None:
-        raise NoWorkloadError(
-            "the scheduler has not shown the Brain which nodes there are: `penstock doctor` looks "
-            "why (a scheduler of an older release does not)"
-        )
     sent = await asyncio.to_thread(SentWorkload.model_validate_json, content)
     if body.policy not in POLICY_NAMES or body.policy == sent.placement:
         known = ", ".join(name for name in POLICY_NAMES if name != sent.placement)

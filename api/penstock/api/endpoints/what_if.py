@@ -17,7 +17,7 @@ from penstock.api.present.what_if import Known, answer, effect
 from penstock.api.state import BrainDep, CallerDep, problems
 from penstock.base.enums import Strategy
 from penstock.brain.assembly import Brain
-from penstock.brain.errors import JobNotFoundError, NoWorkloadError
+from penstock.brain.errors import JobNotFoundError
 from penstock.brain.planning import Signature
 from penstock.scheduler.capacity import wire
 from penstock.scheduler.capacity.change import failed, resized
@@ -49,11 +49,6 @@ async def cluster_what_if(
     await require(caller, Permission(Verb.LIST, _RESOURCE))
     await require(caller, Permission(Verb.LIST))
     content = await brain.cluster.workload()
-    if content is None:
-        raise NoWorkloadError(
-            "the scheduler has not shown the Brain which pods there are: `penstock doctor` looks "
-            "why (a scheduler of an older release does not)"
-        )
     sent, workload, found = await asyncio.to_thread(_asked, content, body)
     changed = [job for job in found.jobs if job.changes][:MOST_LOOKED_UP]
     known = {job.uid: await _known(brain, job, workload.jobs.get(job.uid)) for job in changed}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.brain.errors import NoWorkloadError
 from penstock.brain.model import capacity
 from penstock.brain.model.rollups import MINUTE, TEN_MINUTES, start_of
 from penstock.brain.store.cluster import ClusterModels
@@ -114,12 +115,19 @@ class ClusterService:
         async with self._database.write() as session:
             await ClusterModels(self._database, session).put_workload(time_seconds, packed)
 
-    async def workload(self) -> str | None:
-        """What `put_workload` kept last; None where the scheduler has sent nothing."""
+    async def workload(self) -> str:
+        """What `put_workload` kept last.
+
+        Raises:
+            NoWorkloadError: The scheduler has sent nothing.
+        """
         async with self._database.read() as session:
             row = await ClusterModels(self._database, session).workload()
         if row is None:
-            return None
+            raise NoWorkloadError(
+                "the scheduler has not shown the Brain which nodes and pods there are: `penstock "
+                "doctor` looks why (a scheduler of an older release does not)"
+            )
         return (await asyncio.to_thread(zlib.decompress, row.content)).decode()
 
     async def fragmentation(
