@@ -10,7 +10,11 @@ from penstock.brain.model.repeated import Repeated
 
 
 def shares(steps: list[int], before: int | None = None, peak: int = 0) -> list[float]:
-    return Repeated(before, peak).through((step, 1.0) for step in steps)
+    return of(Repeated(before, peak), steps)
+
+
+def of(job: Repeated, steps: list[int], samples_per_second: float = 1.0) -> list[float]:
+    return [job.share(step, samples_per_second) for step in steps]
 
 
 def test_from_the_step_that_was_saved_to_the_one_that_was_reached_everything_is_repeated() -> None:
@@ -33,7 +37,7 @@ def test_a_second_failure_on_the_way_back_goes_on_to_the_same_step() -> None:
 
 
 def test_steps_that_are_counted_by_process_say_nothing() -> None:
-    assert Repeated(before=100, peak=100).through([(10, 0.0), (20, 0.0)]) == [0, 0]
+    assert of(Repeated(before=100, peak=100), [10, 20], 0.0) == [0, 0]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=40), st.integers(0, 40))
@@ -48,6 +52,6 @@ def test_no_step_is_counted_before_it_was_trained_and_cutting_changes_nothing(
     went_back = sum(max(0, max(steps[: i + 1]) - steps[i + 1]) for i in range(len(steps) - 1))
     assert again <= went_back + 1e-9
     first = Repeated()
-    parts = first.through((step, 1.0) for step in steps[:cut])
-    parts += Repeated(first.before, first.peak).through((step, 1.0) for step in steps[cut:])
+    parts = of(first, steps[:cut])
+    parts += of(Repeated(first.before, first.peak), steps[cut:])
     assert parts == pytest.approx(whole)

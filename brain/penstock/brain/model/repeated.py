@@ -9,7 +9,6 @@ and begin anew with each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -32,7 +31,3 @@ class Repeated:
         if before is None or samples_per_second <= 0 or step < before or before >= peak:
             return 0.0
         return 1.0 if step <= peak else (peak - before) / (step - before)
-
-    def through(self, samples: Iterable[tuple[int, float]]) -> list[float]:
-        """The shares of several samples, each with its step and its samples per second."""
-        return [self.share(step, speed) for step, speed in samples]

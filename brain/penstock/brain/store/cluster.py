@@ -12,18 +12,7 @@ from sqlmodel import col
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import AllocationRow, CapacityRow, SnapshotRow, WorkloadRow
 
-AMOUNTS: Final = (
-    "covered_seconds",
-    "node_seconds",
-    "core_seconds",
-    "free_core_seconds",
-    "stranded_core_seconds",
-    "gib_seconds",
-    "free_gib_seconds",
-    "accelerator_seconds",
-    "free_accelerator_seconds",
-    "stranded_accelerator_seconds",
-)
+AMOUNTS: Final = tuple(name for name in CapacityRow.model_fields if name != "start_seconds")
 """Of a minute of the cluster: amounts times seconds."""
 
 
