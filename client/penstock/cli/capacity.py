@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.base.quantity import parse_bytes, parse_milli_cpu
+from penstock.base.replay_hours import MOST_HOURS, WEEK_HOURS
 from penstock.cli import output, replay, wording
 from penstock.cli.session import Session, UsageError, connected
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.wire import Between, ClusterWhatIf, ClusterWhatIfRequest, JobWhatIf
 
 GIB: Final = 1024**3
-MOST_HOURS: Final = 28 * 24
 GPU: Final = "gpu"
 """In a shape: the kind of accelerator that most nodes of the cluster have."""
 
@@ -74,7 +74,7 @@ def capacity_(
 def _replayed(session: Session, policy: str, hours: int | None) -> None:
     from pydantic import ValidationError
 
-    from penstock.wire.replays import WEEK_HOURS, ClusterReplayRequest
+    from penstock.wire.replays import ClusterReplayRequest
 
     try:
         asked = ClusterReplayRequest(policy=policy.strip(), hours=hours or WEEK_HOURS)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.replay_hours import MOST_HOURS, WEEK_HOURS
 from penstock.wire.base import Counter, Rate, Seconds, Text, WireModel
 from penstock.wire.workload import Word
-
-MOST_REPLAYED_HOURS: Final = 28 * 24
-WEEK_HOURS: Final = 7 * 24
 
 
 class ClusterReplayRequest(WireModel):
@@ -18,7 +16,7 @@ class ClusterReplayRequest(WireModel):
 
     policy: Annotated[Word, Field(min_length=1)]
     """The placement policy that would have been the scheduler's."""
-    hours: Annotated[int, Field(ge=1, le=MOST_REPLAYED_HOURS)] = WEEK_HOURS
+    hours: Annotated[int, Field(ge=1, le=MOST_HOURS)] = WEEK_HOURS
     """How far back to look."""
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from penstock.base.replay_hours import MOST_HOURS
+
 if TYPE_CHECKING:
     from penstock.throughput.errors import ProfileError
     from penstock.throughput.profiles.profile import Profile
@@ -122,7 +124,7 @@ def whatif(
         typer.Option(help="Or a placement policy: what the jobs of last week would have waited."),
     ] = None,
     hours: Annotated[
-        int | None, typer.Option(min=1, max=672, help="With --policy: how far back. 168.")
+        int | None, typer.Option(min=1, max=MOST_HOURS, help="With --policy: how far back. 168.")
     ] = None,
     cores: Annotated[
         str | None, typer.Option(help="Cores of the training pod: 8, or 2..32 for a sweep.")

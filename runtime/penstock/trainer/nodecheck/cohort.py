@@ -45,7 +45,6 @@ MOVED_SHARE: Final = 4
 MOST_EARLIER: Final = 64
 MOST_MOVES: Final = 2
 MOST_PODS: Final = 4096
-_BAD: Final = (Verdict.SLOW, Verdict.FAILING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,8 +110,9 @@ class TrainingCheck:
                 continue
             new = self._verdicts.get(name) is not finding.verdict
             self._verdicts[name] = finding.verdict
-            if new or finding.verdict in _BAD:
-                found.append(Checked(measured, finding))
+            checked = Checked(measured, finding)
+            if new or checked.is_bad:
+                found.append(checked)
         return found
 
 
