@@ -11,6 +11,7 @@ from penstock.throughput.loop.stalls import HAND_OVER, TOO_FEW_CORES
 from penstock.throughput.observations.analysis import ColdReads, Seen, profile_of
 from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
+from penstock.throughput.profiles.profile import MOST_STAGES
 
 LOADER = Loader(1, "Images", workers=0, prefetch=2, batch_size=10, samples=1000)
 
@@ -49,6 +50,14 @@ def in_line(batches: int = 40, *, step: float = 0.1, cpu: float = 0.2) -> Seen:
         )
         now = returned + step
     return Seen("train.py", LOADER, 2.0, deliveries, made)
+
+
+def test_more_transforms_than_a_profile_has_room_for_are_the_dataset() -> None:
+    seen = in_line()
+    many = {f"transform {number}": 1e-6 for number in range(200)}
+    found = profile_of(replace(seen, made=[replace(one, stages=many) for one in seen.made]))
+    assert len(found.stages) <= MOST_STAGES
+    assert found.cpu_seconds == pytest.approx(0.02)
 
 
 def test_the_costs_come_out_as_they_were_put_in() -> None:

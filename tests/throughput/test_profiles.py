@@ -59,6 +59,7 @@ def test_a_stage_that_is_none_is_an_error(at: int, name: str, value: object) -> 
         ("{}", "version: None; this release reads 1: profile again"),
         (" " * (LARGEST_BYTES + 1), "is no profile"),
         ('{"version": 1}', "no field 'stages'"),
+        (f'{{"version": {"9" * 5000}}}', "it is no profile, or a part of one"),
     ],
 )
 def test_what_is_no_profile_is_refused_with_the_reason(text: str, said: str) -> None:
@@ -73,13 +74,78 @@ def test_fields_of_a_later_release_are_passed_over() -> None:
     assert from_json(content) == a_profile()
 
 
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("spread.0", NAN, "spread: nan must be"),
+        ("spread", [], "number of spread: 0 must be 1 or more"),
+        ("spread", [1.0] * 1025, "number of spread: 1025 must be at most 1024"),
+        ("spread.0", INFINITY, "spread: inf must be at most"),
+        ("contention", 1e308, r"contention: 1e\+308 must be at most 100"),
+        ("step_cores", 1e308, "step_cores"),
+        ("batch_size", 10**400, "batch_size: a number of more than 80 digits must be at most"),
+        ("batch_size", True, "batch_size: True must be a whole number"),
+        ("batch_size", 1.5, "batch_size: 1.5 must be a whole number"),
+        ("processes", 10**9, "processes: 1000000000 must be at most"),
+        ("rate.value", 0, "rate.value: 0 is outside its interval 195.0 to 205.0"),
+        ("rate", {"value": 0, "low": 0, "high": 0}, "rate.value: 0 must be more than 0"),
+        ("rate", {"value": -5, "low": -6, "high": 0}, "rate.value: -5 must be more than 0"),
+        ("rate.high", INFINITY, "rate.high: inf must be at most"),
+        ("step.value", "1", "step.value: '1' must be a number"),
+        ("step", {"low": 1, "high": 1}, "step: there is no field 'value'"),
+        ("transport.send_cpu_seconds", NAN, "transport.send_cpu_seconds: nan"),
+        ("transport.send_cpu_seconds", "x", "transport.send_cpu_seconds: 'x' must be a number"),
+        ("transport.receive_cpu_seconds", -1, "transport.receive_cpu_seconds: -1 must be 0"),
+        ("resources.cores", INFINITY, "resources.cores: inf must be at most"),
+        ("resources.workers", 1.5, "resources.workers: 1.5 must be a whole number"),
+        ("resources.workers", 5000, "resources.workers: 5000 must be at most 4096"),
+        ("resources.cache_bytes", NAN, "resources.cache_bytes: nan"),
+        ("resources.cache_policy", "best", "resources.cache_policy: 'best' must be one of"),
+        ("causes", {"a": -1}, "causes.a: -1 must be 0 or more"),
+        ("causes", {str(n): 0.0 for n in range(300)}, "number of causes: 300 must be at most 256"),
+        ("causes", {"\ud800": 0.1}, "a name in causes: .* must be of printable characters"),
+        ("keys", {"machine": [1]}, r"keys.machine: \[1\] must be a text"),
+        ("program", 5, "program: 5 must be a text"),
+        ("program", "a\x1b[2J", "program: .* must be of printable characters"),
+        ("program", "a" * 2000, "program: a text of 2000 characters; at most 1024"),
+        ("notes", "abc", "notes: 'abc' must be a list"),
+        ("in_turn", "no", "in_turn: 'no' must be true or false"),
+        ("stages.0.kind", "soup", "stages.0..kind: 'soup' must be one of fetch, transform"),
+        ("stages.0.name", 5, "stages.0..name: 5 must be a text"),
+        ("stages.0.movable", "no", "stages.0..movable: 'no' must be true or false"),
+        ("stages.0.cpu_seconds", "1", "stage fetch: cpu_seconds: '1' must be a number"),
+    ],
+)
+def test_a_figure_that_no_program_has_is_refused_with_field_value_and_rule(
+    place: str, value: object, said: str
+) -> None:
+    content = json.loads(a_profile().dumps())
+    *way, last = [int(one) if one.isdigit() else one for one in place.split(".")]
+    inner = content
+    for step in way:
+        inner = inner[step]
+    inner[last] = value
+    with pytest.raises(ProfileError, match=said):
+        from_json(content)
+
+
+def test_more_stages_than_a_pipeline_has_are_refused() -> None:
+    content = json.loads(a_profile().dumps())
+    content["stages"] *= 20
+    with pytest.raises(ProfileError, match="number of stages: 80 must be at most 64"):
+        from_json(content)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
         ("cores", 0, "cores: 0 must be more than 0"),
         ("cores", float("nan"), "cores: nan"),
         ("workers", -1, "workers: -1 must be 0 or more"),
-        ("prefetch", 0, "prefetch"),
+        ("prefetch", 0, "prefetch: 0 must be 1 or more"),
         ("cache_bytes", -1, "cache_bytes"),
         ("storage_bytes_per_second", 0, "storage_bytes_per_second"),
         ("network_bytes_per_second", 0, "network_bytes_per_second"),
@@ -92,7 +158,7 @@ def test_resources_that_nobody_has_are_refused(field: str, value: float, said: s
 
 def test_a_cost_is_a_number_that_is_not_negative() -> None:
     for wrong in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(ProfileError, match="stage decode: cpu_seconds is"):
+        with pytest.raises(ProfileError, match="stage decode: cpu_seconds: "):
             StageCost("decode", "transform", wrong)
 
 

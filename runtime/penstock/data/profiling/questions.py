@@ -17,10 +17,9 @@ from penstock.throughput.decision.cut_comparison import compare_cuts
 from penstock.throughput.decision.what_if import Point, knee, what_if
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits.fetching import reading_apart
-from penstock.throughput.loop.closed_loop import MOST_WORKERS
 from penstock.throughput.observations.copies import HOST_TO_DEVICE
 from penstock.throughput.profiles.profile import LARGEST_BYTES, Profile, loads
-from penstock.throughput.profiles.resources import CachePolicy, Resources
+from penstock.throughput.profiles.resources import MOST_WORKERS, CachePolicy, Resources
 
 POINTS: Final = 9
 """Of a range that has more values."""

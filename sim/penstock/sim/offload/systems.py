@@ -20,7 +20,7 @@ from penstock.throughput.profiles.stage import StageCost
 
 WHOLE: Final = Cut("whole batch", 0, 1)
 RATIOS: Final = np.linspace(0.0, 1.0, 201)
-_ENOUGH_WORKERS: Final = 10_000  # so that cores bind and not processes
+_ENOUGH_WORKERS: Final = 1000  # so that cores bind and not processes
 
 
 @dataclass(frozen=True, slots=True)

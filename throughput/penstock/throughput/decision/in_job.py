@@ -15,6 +15,7 @@ from penstock.throughput.decision.offload import LEAST_GAIN, Candidate, decide, 
 from penstock.throughput.limits.capacity import binding, bounds
 from penstock.throughput.loop.prediction import Prediction, predict
 from penstock.throughput.profiles.profile import Profile
+from penstock.throughput.profiles.resources import MOST_WORKERS
 
 CORES: Final = 1
 """Of a data worker: it makes one batch at a time, and is small, so that it fits where other pods
@@ -88,7 +89,7 @@ def decide_in_job(profile: Profile, most: int) -> JobDecision:
     if profile.stalled < LEAST_STALL and not profile.resources.data_workers:
         text = f"it waits for its input {profile.stalled:.0%} of its time: nothing to gain"
         return _none(profile, without, "accelerator", text, None)
-    each = max(1, most // profile.processes) if most else 0
+    each = min(MOST_WORKERS, max(1, most // profile.processes)) if most else 0
     profile = as_seen(profile)
     limits = replace(alone, data_workers=each, data_worker_cores=CORES)
     decision, cuts = decide(profile, limits), compare_cuts(profile, limits)

@@ -34,7 +34,7 @@ from penstock.throughput.observations.copies import (
 from penstock.throughput.observations.records import DATASET, IN_LINE, Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.measured import Measured
-from penstock.throughput.profiles.profile import Profile, Storage
+from penstock.throughput.profiles.profile import MOST_STAGES, Profile, Storage
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
 
@@ -311,7 +311,8 @@ def _stages(made: Sequence[Made], base: float, sized: Sequence[Made]) -> list[St
     blocked = sum(one.blocked for one in made) / samples
     collate = sum(one.collate_cpu for one in made) / samples / base
     other = sum(one.other_cpu for one in made) / samples / base
-    names = list(dict.fromkeys(name for one in made for name in one.stages))
+    found = dict.fromkeys(name for one in made for name in one.stages)
+    names = list(found)[: MOST_STAGES - len((DATASET, COLLATE, HAND_OVER_WORK))]
     composed = []
     for name in names:
         seen = [one.stages[name] for one in made if name in one.stages]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.profiles.figures import MOST_RATE, hold_number, hold_whole
 
 _T95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """Student's t for 95 % and 1 to 10 degrees of freedom."""
@@ -31,10 +32,13 @@ class Measured:
 
     def __post_init__(self) -> None:
         """Hold the order of the three."""
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            raise ProfileError(f"an interval must be finite: {self.low} to {self.high}")
+        for name in ("value", "low", "high"):
+            hold_number(name, getattr(self, name), -MOST_RATE, MOST_RATE)
+        hold_whole("samples", self.samples, 0)
         if not self.low <= self.value <= self.high:
-            raise ProfileError(f"{self.value} is outside its interval {self.low} to {self.high}")
+            raise ProfileError(
+                f"value: {self.value} is outside its interval {self.low} to {self.high}"
+            )
 
     @classmethod
     def given(cls, value: float) -> Measured:

@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any, Final, cast, get_args
 
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.profiles.figures import (
+    LEAST,
+    MOST_BYTES,
+    MOST_CORES,
+    MOST_RATE,
+    MOST_SECONDS,
+    hold_number,
+    hold_whole,
+    shown,
+)
 from penstock.throughput.profiles.measured import Measured
 from penstock.throughput.profiles.resources import Resources
-from penstock.throughput.profiles.stage import StageCost
+from penstock.throughput.profiles.stage import Kind, StageCost
 
 VERSION: Final = 1
 LARGEST_BYTES: Final = 4 << 20
 """A profile is a few kilobytes; a text that is larger than this is none."""
+MOST_STAGES: Final = 64
+MOST_QUANTILES: Final = 1024
+MOST_NAMES: Final = 256
+"""Causes, keys and notes, of each."""
+LONGEST_NAME: Final = 1024
+LONGEST_NOTE: Final = 4096
+MOST_CONTENTION: Final = 100.0
+"""With it, a second core would make every other a hundred times slower."""
+MOST_OF_MEAN: Final = 1e9
+"""What the time of a batch is beside the mean."""
+MOST_PROCESSES: Final = 10**6
+MOST_SHARE: Final = 1.01
+"""Of the time, for a cause: it is a quotient of sums, which need not be 1 to the last bit."""
+_FIGURES: Final = (
+    ("stalled", 0, 1),
+    ("model_error", -MOST_RATE, MOST_RATE),
+    ("step_cores", 0, MOST_CORES),
+    ("hand_over_seconds", 0, MOST_SECONDS),
+    ("copy_seconds", 0, MOST_SECONDS),
+    ("sharing_cpu_seconds", 0, MOST_SECONDS),
+    ("contention", 0, MOST_CONTENTION),
+    ("others", 0, MOST_CORES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +73,15 @@ class Storage:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for name in (
-            "bytes_per_sample",
-            "total_bytes",
-            "cold_seconds",
-            "cold_bytes_per_second",
-            "cold_cpu_seconds",
+        for name, most in (
+            ("bytes_per_sample", MOST_BYTES),
+            ("total_bytes", MOST_BYTES),
+            ("hits", 1),
+            ("cold_seconds", MOST_SECONDS),
+            ("cold_bytes_per_second", MOST_RATE),
+            ("cold_cpu_seconds", MOST_SECONDS),
         ):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ProfileError(f"storage.{name}: {getattr(self, name)} must be 0 or more")
-        if not 0 <= self.hits <= 1:
-            raise ProfileError(f"storage.hits: {self.hits} must be between 0 and 1")
+            hold_number(f"storage.{name}", getattr(self, name), 0, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +93,11 @@ class Transport:
 
     send_cpu_seconds: float = 0.7e-9
     receive_cpu_seconds: float = 0.6e-9
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a cost."""
+        for name in ("send_cpu_seconds", "receive_cpu_seconds"):
+            hold_number(f"transport.{name}", getattr(self, name), 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +161,21 @@ class Profile:
 
     def __post_init__(self) -> None:
         """Refuse what no program can be."""
-        if self.batch_size < 1:
-            raise ProfileError(f"batch_size: {self.batch_size} must be at least 1")
-        if self.processes < 1:
-            raise ProfileError(f"processes: {self.processes} must be at least 1")
-        if not self.stages:
-            raise ProfileError("stages: there must be at least one")
-        if self.step.value <= 0:
-            raise ProfileError(f"step: {self.step.value} s must be more than 0")
-        if not self.spread or min(self.spread) < 0:
-            raise ProfileError("spread: at least one quantile, none less than 0")
-        if not 0 <= self.stalled <= 1:
-            raise ProfileError(f"stalled: {self.stalled} must be between 0 and 1")
-        if not abs(self.model_error) < math.inf:
-            raise ProfileError(f"model_error: {self.model_error} must be a number")
-        for name in (
-            "step_cores",
-            "hand_over_seconds",
-            "copy_seconds",
-            "sharing_cpu_seconds",
-            "contention",
-            "others",
+        hold_whole("batch_size", self.batch_size, 1)
+        hold_whole("processes", self.processes, 1, MOST_PROCESSES)
+        for name, number, most in (
+            ("stages", len(self.stages), MOST_STAGES),
+            ("spread", len(self.spread), MOST_QUANTILES),
         ):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ProfileError(f"{name}: {getattr(self, name)} must be 0 or more")
-
+            hold_whole(f"number of {name}", number, 1, most)
+        hold_number("step.value", self.step.value, LEAST, MOST_SECONDS)
+        hold_number("rate.value", self.rate.value, LEAST, MOST_RATE)
+        for one in self.spread:
+            hold_number("spread", one, 0, MOST_OF_MEAN)
+        for cause, share in self.causes.items():
+            hold_number(f"causes.{cause}", share, 0, MOST_SHARE)
+        for name, least, most in _FIGURES:
+            hold_number(name, getattr(self, name), least, most)
         if self.copy_seconds and self.copy_seconds >= self.step.value:
             raise ProfileError(
                 f"copy_seconds: {self.copy_seconds} must be less than the step, {self.step.value}"
@@ -194,7 +219,7 @@ def loads(text: str) -> Profile:
         raise ProfileError(f"a text of {len(text)} characters is no profile")
     try:
         content = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is the first
         raise ProfileError(
             f"it is no profile, or a part of one ({error}): make it again with penstock profile"
         ) from error
@@ -205,50 +230,98 @@ def from_json(content: object) -> Profile:
     """Read a profile from a JSON object; what a later release has added is passed over.
 
     Raises:
-        ProfileError: it is none.
+        ProfileError: it is none; the text names the field, the value and the rule.
     """
     if not isinstance(content, dict):
         raise ProfileError("a profile is a JSON object")
     if content.get("version") != VERSION:
         raise ProfileError(
-            f"version: {content.get('version')!r}; this release reads {VERSION}: profile again"
+            f"version: {shown(content.get('version'))}; this release reads {VERSION}: profile again"
         )
     values = _known(Profile, content, "the profile")
     try:
-        stages = [_make(StageCost, one, f"stages[{i}]") for i, one in enumerate(values["stages"])]
-        values["stages"] = tuple(stages)
+        stages = _listed("stages", values["stages"], MOST_STAGES)
+        values["stages"] = tuple(_stage(one, f"stages[{at}]") for at, one in enumerate(stages))
         for name in ("step", "rate"):
             values[name] = _make(Measured, values[name], name)
         values["resources"] = _make(Resources, values["resources"], "resources")
-        if values.get("storage") is not None:
-            values["storage"] = _make(Storage, values["storage"], "storage")
-        if "transport" in values:
-            values["transport"] = _make(Transport, values["transport"], "transport")
-        values["spread"] = tuple(float(one) for one in values.get("spread", (1.0,)))
-        for name in ("causes", "keys"):
-            if not isinstance(values.get(name, {}), dict):
-                raise ProfileError(f"{name}: {str(values[name])[:80]!r} is no JSON object")
-        values["cut"] = str(values.get("cut", ""))
-        causes = values.get("causes", {})
-        values["causes"] = {str(name): float(share) for name, share in causes.items()}
-        values["notes"] = tuple(str(one) for one in values.get("notes", ()))
-        return Profile(**values)
+        values["program"] = _text("program", values["program"])
     except KeyError as error:
-        raise ProfileError(f"the profile has no field {error}") from error
-    except ProfileError:
-        raise
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ProfileError(f"the profile has a field of the wrong type: {error}") from error
+        raise ProfileError(f"the profile has no field {error}: profile again") from error
+    if values.get("storage") is not None:
+        values["storage"] = _make(Storage, values["storage"], "storage")
+    if "transport" in values:
+        values["transport"] = _make(Transport, values["transport"], "transport")
+    values["spread"] = tuple(_listed("spread", values.get("spread", [1.0]), MOST_QUANTILES))
+    values["causes"] = _named("causes", values.get("causes", {}))
+    keys = _named("keys", values.get("keys", {}))
+    values["keys"] = {name: _text(f"keys.{name}", value) for name, value in keys.items()}
+    notes = _listed("notes", values.get("notes", []), MOST_NAMES)
+    values["notes"] = tuple(_text("notes", one, LONGEST_NOTE) for one in notes)
+    values["cut"] = _text("cut", values.get("cut", ""))
+    _flag("in_turn", values.get("in_turn", True))
+    return cast("Profile", _make(Profile, values, ""))
 
 
-def _known(kind: Any, content: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _known(kind: Any, content: object, where: str) -> dict[str, Any]:
     if not isinstance(content, Mapping):
-        raise ProfileError(f"{where}: {str(content)[:80]!r} is no JSON object")
+        raise ProfileError(f"{where}: {shown(content)} must be a JSON object")
     return {one.name: content[one.name] for one in fields(kind) if one.name in content}
 
 
-def _make(kind: Any, content: Any, where: str) -> Any:
+def _make(kind: Any, content: object, where: str) -> Any:
+    """One of the parts; its errors begin with ``where`` it stands."""
+    values = _known(kind, content, where)
+    needed = (one.name for one in fields(kind) if one.default is one.default_factory is MISSING)
+    for name in needed:
+        if name not in values:
+            raise ProfileError(f"{f'{where}: ' * bool(where)}there is no field {name!r}")
     try:
-        return kind(**_known(kind, content, where))
-    except TypeError as error:
-        raise ProfileError(f"{where}: {error}") from error
+        return kind(**values)
+    except ProfileError as error:
+        if not where or str(error).startswith(where):
+            raise
+        raise ProfileError(f"{where}.{error}") from error
+
+
+def _stage(content: object, where: str) -> StageCost:
+    found: StageCost = _make(StageCost, content, where)
+    _text(f"{where}.name", found.name)
+    if found.kind not in get_args(Kind):
+        kinds = ", ".join(get_args(Kind))
+        raise ProfileError(f"{where}.kind: {shown(found.kind)} must be one of {kinds}")
+    _flag(f"{where}.movable", found.movable)
+    _flag(f"{where}.random", found.random)
+    return found
+
+
+def _listed(name: str, content: object, most: int) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(content, list | tuple):
+        raise ProfileError(f"{name}: {shown(content)} must be a list")
+    hold_whole(f"number of {name}", len(content), 0, most)
+    return content
+
+
+def _named(name: str, content: object) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ProfileError(f"{name}: {shown(content)} must be a JSON object")
+    hold_whole(f"number of {name}", len(content), 0, MOST_NAMES)
+    for one in content:
+        _text(f"a name in {name}", one)
+    return content
+
+
+def _text(name: str, content: object, longest: int = LONGEST_NAME) -> str:
+    """A text for people and databases: neither half characters nor such as move a cursor."""
+    if not isinstance(content, str):
+        raise ProfileError(f"{name}: {shown(content)} must be a text")
+    if len(content) > longest:
+        raise ProfileError(f"{name}: a text of {len(content)} characters; at most {longest}")
+    if not content.isprintable():
+        raise ProfileError(f"{name}: {shown(content)} must be of printable characters")
+    return content
+
+
+def _flag(name: str, content: object) -> None:
+    if not isinstance(content, bool):
+        raise ProfileError(f"{name}: {shown(content)} must be true or false")

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.profiles.figures import (
+    LEAST,
+    MOST_BYTES,
+    MOST_CORES,
+    MOST_RATE,
+    MOST_SECONDS,
+    hold_number,
+    hold_whole,
+    shown,
+)
 
 CachePolicy = Literal["measured", "lru", "minio"]
 """How a cache that does not hold everything is used; see `cache_hits`."""
 
 
+MOST_WORKERS: Final = 4096
+"""Processes that make batches: more are not simulated."""
+MOST_PREFETCH: Final = 10**6
 _POSITIVE: Final = (
-    "cores",
-    "prefetch",
-    "data_worker_cores",
-    "data_worker_speed",
-    "network_bytes_per_second",
+    ("cores", MOST_CORES),
+    ("data_worker_cores", MOST_CORES),
+    ("data_worker_speed", MOST_CORES),
+    ("network_bytes_per_second", MOST_RATE),
+)
+_WHOLE: Final = (
+    ("workers", 0, MOST_WORKERS),
+    ("data_workers", 0, MOST_WORKERS),
+    ("prefetch", 1, MOST_PREFETCH),
 )
 
 
@@ -53,17 +70,16 @@ class Resources:
 
     def __post_init__(self) -> None:
         """Refuse what nobody can have."""
-        for field in _POSITIVE:
-            if not getattr(self, field) > 0:
-                raise ProfileError(f"{field}: {getattr(self, field)} must be more than 0")
-        for field in ("workers", "data_workers"):
-            if getattr(self, field) < 0:
-                raise ProfileError(f"{field}: {getattr(self, field)} must be 0 or more")
-        if self.cache_bytes is not None and self.cache_bytes < 0:
-            raise ProfileError(f"cache_bytes: {self.cache_bytes} must be 0 or more")
-        reading = self.data_worker_reading_seconds
-        if reading is not None and not 0 <= reading < float("inf"):
-            raise ProfileError(f"data_worker_reading_seconds: {reading} must be 0 or more")
-        speed = self.storage_bytes_per_second
-        if speed is not None and speed <= 0:
-            raise ProfileError(f"storage_bytes_per_second: {speed} must be more than 0")
+        for field, most in _POSITIVE:
+            hold_number(field, getattr(self, field), LEAST, most)
+        for field, least, whole in _WHOLE:
+            hold_whole(field, getattr(self, field), least, whole)
+        if self.cache_bytes is not None:
+            hold_number("cache_bytes", self.cache_bytes, 0, MOST_BYTES)
+        if (reading := self.data_worker_reading_seconds) is not None:
+            hold_number("data_worker_reading_seconds", reading, 0, MOST_SECONDS)
+        if (speed := self.storage_bytes_per_second) is not None:
+            hold_number("storage_bytes_per_second", speed, LEAST, MOST_RATE)
+        if self.cache_policy not in get_args(CachePolicy):
+            names = ", ".join(get_args(CachePolicy))
+            raise ProfileError(f"cache_policy: {shown(self.cache_policy)} must be one of {names}")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from penstock.throughput.errors import ProfileError
+from penstock.throughput.profiles.figures import MOST_BYTES, MOST_SECONDS, hold_number
 
 Kind = Literal["fetch", "transform", "collate", "opaque"]
 """``opaque``: fetching and transforming in one, told apart by blocked time alone."""
+_MOST: Final = (
+    ("cpu_seconds", MOST_SECONDS),
+    ("blocked_seconds", MOST_SECONDS),
+    ("bytes_out", MOST_BYTES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +40,8 @@ class StageCost:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a cost."""
-        for field in ("cpu_seconds", "blocked_seconds", "bytes_out"):
-            value = getattr(self, field)
-            if not 0 <= value < float("inf"):
-                raise ProfileError(f"stage {self.name}: {field} is {value}; it must be 0 or more")
+        for field, most in _MOST:
+            hold_number(f"stage {self.name}: {field}", getattr(self, field), 0, most)
 
     @property
     def seconds(self) -> float:
