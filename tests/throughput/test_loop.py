@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,18 @@ def test_a_share_is_kept() -> None:
 def test_whoever_is_free_takes_the_next() -> None:
     loop = replace(EVEN, makers=3, away_cpu=0.4, cpu=0.4, workers=1, window=16)
     assert simulate(loop, batches=2000).share == pytest.approx(0.75, abs=0.01)
+
+
+def test_an_event_costs_the_same_however_many_wait() -> None:
+    crowd = replace(EVEN, workers=MOST_WORKERS, cores=2000, window=2 * MOST_WORKERS, cpu=4.0)
+    took = {}
+    for loop in (replace(crowd, workers=64, cores=32, window=128), crowd):
+        begun = time.process_time()
+        for spread in ((1.0,), (0.5, 1.0, 1.5)):
+            simulate(replace(loop, spread=spread), batches=64)
+        took[loop.workers] = time.process_time() - begun
+    each = {workers: seconds / (workers + 64) for workers, seconds in took.items()}
+    assert each[MOST_WORKERS] < 8 * each[64]  # 64 times as many wait
 
 
 def test_a_loop_that_would_never_end_is_refused() -> None:
@@ -154,6 +167,13 @@ def test_where_no_core_is_free_as_the_training_wakes_a_hand_over_takes_longer() 
     found = predict(alone, Resources(cores=1, workers=1))
     assert found.extrapolated
     assert found.low <= 0.8 * found.rate
+
+
+@pytest.mark.parametrize(("workers", "cores"), [(2000, 1000), (4096, 4000), (4096, 1)])
+def test_thousands_of_workers_are_no_overflow(workers: int, cores: int) -> None:
+    profile = a_profile(hand_over_seconds=0.001)
+    found = predict(profile, replace(profile.resources, workers=workers, cores=cores))
+    assert 0 < found.low <= found.rate <= found.high
 
 
 def test_from_workers_to_none_and_back_a_prediction_is_wide() -> None:

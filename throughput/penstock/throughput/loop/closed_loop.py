@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.profiles.resources import MOST_WORKERS
 
 BATCHES: Final = 400
-MOST_WORKERS: Final = 4096
 _NEVER: Final = math.inf
+_NOBODY: Final = -1
+"""Owns the work of receiving a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +101,13 @@ def simulate(loop: Loop, *, batches: int = BATCHES, seed: int = 0) -> Outcome:
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
-    """Somebody who uses cores: so many seconds of work are left, on so many cores at full speed."""
-
-    owner: int
-    work: float
-    cores: float = 1.0
-    batch: int = -1
-
-
-@dataclass(slots=True, eq=False)
 class _Run:
-    """The state of one simulation; owners are workers, then makers elsewhere."""
+    """The state of one simulation; owners are workers, then makers elsewhere.
+
+    All who want a core get equally much of one, so that those who began with less work end first:
+    ``worked`` is what each of them has got, and a job ends when that reaches what it had then and
+    its own work. So an event costs the same however many wait.
+    """
 
     loop: Loop
     batches: int
@@ -118,7 +115,13 @@ class _Run:
     now: float = 0.0
     next_batch: int = 0
     taken: int = 0
-    jobs: list[_Job] = field(default_factory=list)
+    worked: float = 0.0
+    begun: int = 0
+    hungry: list[tuple[float, int, int, int]] = field(default_factory=list)
+    """A heap of jobs on cores: at which ``worked`` each ends, its number, owner and batch."""
+    blocked: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """By batch, those that get a core later: their work, and their number."""
+    step_left: float = 0.0
     timers: list[tuple[float, int, int, int]] = field(default_factory=list)
     idle: list[int] = field(default_factory=list)
     ready: set[int] = field(default_factory=set)
@@ -176,11 +179,19 @@ class _Run:
             self.away.add(batch)
             end = self.now + (loop.away_cpu + loop.away_blocked) * factor
             heapq.heappush(self.timers, (end, 1, owner, batch))
-        elif loop.blocked:
-            self.jobs.append(_Job(owner, loop.cpu * factor, 0.0, batch))  # gets its core later
+            return
+        self.begun += 1
+        if loop.blocked:
+            self.blocked[batch] = loop.cpu * factor, self.begun
             heapq.heappush(self.timers, (self.now + loop.blocked * factor, 0, owner, batch))
         else:
-            self.jobs.append(_Job(owner, loop.cpu * factor, 1.0, batch))
+            self._compute(loop.cpu * factor, self.begun, owner, batch)
+
+    def _compute(self, work: float, number: int, owner: int, batch: int) -> None:
+        """Somebody wants a core for so many seconds of one."""
+        if not self.hungry:
+            self.worked = 0.0  # for its precision
+        heapq.heappush(self.hungry, (self.worked + work, number, owner, batch))
 
     def _take(self) -> None:
         """The training takes the next batch, if it is there, or makes it itself."""
@@ -198,36 +209,36 @@ class _Run:
         else:
             return
         self.training = True
-        self.jobs.append(_Job(-1, work, loop.step_cores))
+        self.step_left = work
 
     def _advance(self) -> None:
         """To the next moment at which something ends."""
         loop = self.loop
-        hungry = [job for job in self.jobs if job.owner != -1 and job.cores]
-        steps = [job for job in self.jobs if job.owner == -1]
-        speed, step_speed = self._speeds(len(hungry), bool(steps))
+        hungry, trains = len(self.hungry), self.training
+        speed, step_speed = self._speeds(hungry, trains)
         moment = self.timers[0][0] - self.now if self.timers else _NEVER
-        for job in hungry:
-            moment = min(moment, job.work / speed)
-        for job in steps:
-            moment = min(moment, job.work / step_speed)
+        first = (self.hungry[0][0] - self.worked) / speed if hungry else _NEVER
+        step = self.step_left / step_speed if trains else _NEVER
+        moment = min(moment, first, step)
         if moment == _NEVER:
             raise ProfileError("nobody makes batches: neither workers nor the training itself")
         self.now += moment
-        self.busy += moment * min(
-            loop.cores, len(hungry) + (loop.step_cores * step_speed if steps else 0.0)
-        )
-        if not steps:
+        self.busy += moment * min(loop.cores, hungry + (loop.step_cores * step_speed * trains))
+        if not trains:
             self.waited += moment
-        for job in hungry:
-            job.work -= moment * speed
-        for job in steps:
-            job.work -= moment * step_speed
+        self.step_left = 0.0 if moment == step else self.step_left - moment * step_speed
+        if hungry:
+            self.worked = self.hungry[0][0] if moment == first else self.worked + moment * speed
+        ended = []
+        while self.hungry and self.hungry[0][0] <= self.worked + 1e-12:
+            ended.append(heapq.heappop(self.hungry)[1:])
         while self.timers and self.timers[0][0] <= self.now + 1e-12:
             self._ring(*heapq.heappop(self.timers)[1:])
-        for job in [job for job in (*hungry, *steps) if job.work <= 1e-12]:
-            self.jobs.remove(job)
-            self._end(job)
+        for _, owner, batch in sorted(ended):
+            self._made(owner, batch)
+        if trains and self.step_left <= 1e-12:
+            self.training = False
+            self.taken += 1
 
     def _speeds(self, hungry: int, trains: bool) -> tuple[float, float]:
         """Of each of those who want a core, and of the training."""
@@ -248,25 +259,22 @@ class _Run:
     def _ring(self, kind: int, owner: int, batch: int) -> None:
         loop = self.loop
         if kind == 0:  # what it has waited for is there
-            job = next(job for job in self.jobs if job.owner == owner and job.batch == batch)
-            job.cores = 1.0
-            if job.work <= 0:
-                self.jobs.remove(job)
-                self._end(job)
+            work, number = self.blocked.pop(batch)
+            if work > 0:
+                self._compute(work, number, owner, batch)
+            else:
+                self._made(owner, batch)
         elif kind == 1:  # made elsewhere: over the network
             self.link_free = max(self.link_free, self.now) + loop.link
             heapq.heappush(self.timers, (self.link_free, 2, owner, batch))
             self.idle.append(owner)
         elif loop.receive:  # here
-            self.jobs.append(_Job(-2 - batch, loop.receive, 1.0, batch))
+            self.begun += 1
+            self._compute(loop.receive, self.begun, _NOBODY, batch)
         else:
             self.ready.add(batch)
 
-    def _end(self, job: _Job) -> None:
-        if job.owner == -1:
-            self.training = False
-            self.taken += 1
-            return
-        self.ready.add(job.batch)
-        if job.owner >= 0:
-            self.idle.append(job.owner)
+    def _made(self, owner: int, batch: int) -> None:
+        self.ready.add(batch)
+        if owner != _NOBODY:
+            self.idle.append(owner)

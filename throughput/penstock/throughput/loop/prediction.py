@@ -175,11 +175,28 @@ def _waking(profile: Profile, resources: Resources, placement: Placement) -> flo
         return 1.0
     rate = min(bounds(profile, resources, placement).values())
     busy = min(1.0, rate * profile.cpu_seconds / workers)
-    free = sum(
-        math.comb(workers, count) * busy**count * (1 - busy) ** (workers - count)
+    return 1 + WAKING * (1 - _fewer_than(cores, workers, busy))
+
+
+def _fewer_than(cores: int, workers: int, busy: float) -> float:
+    """The chance that fewer than so many of the workers are busy at once: a binomial's.
+
+    Its terms are products of figures that no float holds, and sums of their logarithms.
+    """
+    if busy in (0.0, 1.0):  # nobody ever, or all of them always, who are no fewer than the cores
+        return 1.0 - busy
+    of_all = math.lgamma(workers + 1)
+    found = math.fsum(
+        math.exp(
+            of_all
+            - math.lgamma(count + 1)
+            - math.lgamma(workers - count + 1)
+            + count * math.log(busy)
+            + (workers - count) * math.log1p(-busy)
+        )
         for count in range(cores)
     )
-    return 1 + WAKING * (1 - free)
+    return min(1.0, found)
 
 
 def _beyond(before: Resources, now: Resources) -> float:
