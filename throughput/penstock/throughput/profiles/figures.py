@@ -6,7 +6,6 @@ no simulation, so that every figure has two bounds, far beyond what any program 
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, Final
 
 from penstock.throughput.errors import ProfileError
@@ -29,9 +28,7 @@ def hold_number(name: str, value: object, least: float, most: float) -> None:
     Raises:
         ProfileError: it is no number, or not between them.
     """
-    if type(value) in (float, int) and least <= value <= most:  # type: ignore[operator]
-        return
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ProfileError(f"{name}: {shown(value)} must be a number")
     if least <= value <= most:
         return
@@ -59,5 +56,5 @@ def shown(value: object) -> Any:
     """A value as an error quotes it: never longer than a line, and on one."""
     if isinstance(value, int) and abs(value) > 10**_SHOWN:
         return "a number of more than 80 digits"
-    text = str(value) if isinstance(value, Real) else repr(value)
+    text = str(value) if isinstance(value, int | float) else repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

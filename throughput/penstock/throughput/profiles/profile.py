@@ -174,8 +174,8 @@ class Profile:
             hold_number("spread", one, 0, MOST_OF_MEAN)
         for cause, share in self.causes.items():
             hold_number(f"causes.{cause}", share, 0, MOST_SHARE)
-        for name, least, most in _FIGURES:
-            hold_number(name, getattr(self, name), least, most)
+        for name, least, largest in _FIGURES:
+            hold_number(name, getattr(self, name), least, largest)
         if self.copy_seconds and self.copy_seconds >= self.step.value:
             raise ProfileError(
                 f"copy_seconds: {self.copy_seconds} must be less than the step, {self.step.value}"
