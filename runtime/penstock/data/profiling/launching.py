@@ -119,6 +119,11 @@ class _Observed:
 def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
     observed = list(_observed(folder))
     if not observed:
+        if any(one.get("k") == record_files.FORKED for _, one in record_files.read_records(folder)):
+            raise ProfileError(
+                "the program iterates its DataLoader in a process that it forks, which is not "
+                "profiled: have it started by torchrun, or by multiprocessing's context 'spawn'"
+            )
         raise ProfileError(
             "no DataLoader was iterated: the program loads its data in another way, or ended "
             "before its first batch"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from penstock.data.clocks import busy_seconds
 from penstock.data.profiling import record_files
+from penstock.data.profiling.by_identity import ByIdentity
 from penstock.data.profiling.device_copies import DeviceCopies, InitialisedDevices
 from penstock.data.profiling.held_window import HeldWindow
 from penstock.data.profiling.maker_hooks import LOADER, Makers
@@ -74,16 +75,16 @@ class Loaders:
         self._class = iterators
         self._process = os.getpid()
         self._out = RecordFile(folder, self._process)
-        self._watched: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
+        self._watched: ByIdentity[_Watched] = ByIdentity()
         self._plain: list[tuple[Any, str, Any]] = []
         self._by_kind: dict[tuple[Any, ...], _Watched] = {}
-        self._by_iterator: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
+        self._by_iterator: ByIdentity[_Watched] = ByIdentity()
         self._count = 0
         self._over = False
-        world = int(os.environ.get("WORLD_SIZE", "1") or 1)
-        most = int(os.environ.get(BATCHES, "60"))
+        world = _number("WORLD_SIZE", 1)
+        most = _number(BATCHES, 60)
         self._budget = Budget(min(20, most), most, fixed=world > 1)
-        self._group = (int(os.environ.get("RANK", "0") or 0), world)
+        self._group = (_number("RANK", 0), world)
 
     def install(self, module: Any) -> None:
         """Wrap the iterators of PyTorch's loaders."""
@@ -105,16 +106,16 @@ class Loaders:
         begin_single, begin_several, plain_reset, plain_next = (one[2] for one in self._plain)
 
         def init_single(this: Any, loader: Any) -> None:
-            if not self._over and self._process == os.getpid():
+            if self._measures():
                 self._begin(this, loader)
             begin_single(this, loader)
 
         def init_several(this: Any, loader: Any) -> None:
-            if self._over or self._process != os.getpid():
+            if not self._measures():
                 begin_several(this, loader)
                 return
-            self._begin(this, loader)
-            os.environ[LOADER] = f"{self._process}:{self._by_iterator[this].number}"
+            watched = self._begin(this, loader)
+            os.environ[LOADER] = f"{self._process}:{watched.number}"
             try:
                 begin_several(this, loader)  # and its workers
             finally:
@@ -138,15 +139,26 @@ class Loaders:
         several._reset, self._class.__next__ = reset, following
         atexit.register(self._end, "the program ended")
 
-    def _begin(self, iterator: Any, loader: Any) -> None:
+    def _measures(self) -> bool:
+        """Whether loaders of this process are looked at; one that was forked says that it is."""
+        if self._over or self._process == os.getpid():
+            return not self._over
+        self._over = True
+        out = RecordFile(self._folder, os.getpid())
+        out.write({"k": record_files.FORKED})
+        out.close()
+        return False
+
+    def _begin(self, iterator: Any, loader: Any) -> _Watched:
         """An iterator is made; its workers begin soon."""
         watched = self._watched.get(loader)
         if watched is None:
             watched = self._same_or_new(loader)
             watched.loader = weakref.ref(loader)
-            self._watched[loader] = watched
-        self._by_iterator[iterator] = watched
+            self._watched.put(loader, watched)
+        self._by_iterator.put(iterator, watched)
         self._epoch(watched, iterator)
+        return watched
 
     def _same_or_new(self, loader: Any) -> _Watched:
         kind = (*self._described(loader, 0).values(), _iterated_at())
@@ -167,7 +179,7 @@ class Loaders:
     def _described(self, loader: Any, number: int) -> dict[str, Any]:
         try:
             samples = len(loader.dataset)
-        except (TypeError, NotImplementedError):
+        except Exception:  # noqa: BLE001 - the program's own, which alone nobody may have asked
             samples = 0
         return {
             "l": number,
@@ -264,6 +276,12 @@ class Loaders:
         self._out.write({"k": "end", "why": why})
         self._out.close()
         record_files.finish(self._folder)
+
+
+def _number(variable: str, default: int) -> int:
+    """Of the environment; what is none there is the program's, who may mean something else."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdecimal() else default
 
 
 def _iterated_at() -> tuple[str, int]:

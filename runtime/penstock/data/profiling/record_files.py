@@ -17,6 +17,8 @@ from typing import Any, Final
 FOLDER: Final = "PENSTOCK_PROFILE"
 """The variable that names the folder to the program and all its processes."""
 MOST_BYTES: Final = 64 << 20
+FORKED: Final = "forked"
+"""The kind of what a process writes that iterates a loader and is not looked at."""
 _DONE: Final = "done"
 _PREFIX: Final = "process-"
 
@@ -29,6 +31,7 @@ class RecordFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             self._file = os.open(folder / f"{_PREFIX}{process}.jsonl", flags, 0o600)
+            self._is = _identity(self._file)
         except OSError:
             self._file = -1
         self._left = MOST_BYTES
@@ -40,15 +43,24 @@ class RecordFile:
         if self._file < 0 or self._left < 0:
             return
         try:
-            os.write(self._file, line)
+            if _identity(self._file) == self._is:
+                os.write(self._file, line)
+            else:  # a program that closes what it does not know may have a file of its own there
+                self._file = -1
         except OSError:
             self.close()
 
     def close(self) -> None:
         """Nothing more comes."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        with contextlib.suppress(OSError):
+            if self._file >= 0 and _identity(self._file) == self._is:
+                os.close(self._file)
+        self._file = -1
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
 
 
 def read_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:

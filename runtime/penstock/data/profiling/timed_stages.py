@@ -144,7 +144,10 @@ def time_stages(dataset: Any, times: StageTimes) -> None:
             from penstock.data.cuts.points import first_of
 
             first = first_of(compose.transforms)
-        compose.transforms = TimedStages(compose.transforms, names, times, first)
+        try:
+            compose.transforms = TimedStages(compose.transforms, names, times, first)
+        except (AttributeError, TypeError):
+            continue  # its author has forbidden that: it is a part of its dataset
 
 
 def _gives_samples(dataset: Any) -> bool:

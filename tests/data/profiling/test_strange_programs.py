@@ -1,0 +1,157 @@
+"""Programs that forbid what others allow: profiled they do what they do alone."""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.data.clocks import ThreadClock
+from penstock.data.profiling.by_identity import ByIdentity
+from penstock.data.profiling.record_files import RecordFile, read_records
+from penstock.data.profiling.timed_stages import StageTimes, time_stages
+from tests.data.profiling.test_profile import run_program
+
+STRANGE = """
+import os, sys, time
+from dataclasses import dataclass
+os.environ["WORLD_SIZE"] = "several"  # of a library that means something else
+os.environ["RANK"] = "first"
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+@dataclass(frozen=True)
+class Compose:
+    transforms: list
+    def __call__(self, value):
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+def double(value):
+    return value * 2
+
+class Numbers(Dataset):
+    def __init__(self):
+        self.transform = Compose([double, double])
+    def __len__(self):
+        raise ValueError("as long as you like")
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return self.transform(torch.full((10,), float(index)))
+
+@dataclass
+class Loader(DataLoader):  # equal to others, and so without a hash
+    size: int = 8
+    def __post_init__(self):
+        super().__init__(Numbers(), batch_size=self.size, sampler=range(400))
+
+def train():
+    total = 0.0
+    for batch in Loader():
+        time.sleep(0.002)
+        total += float(batch.sum())
+    print(total, flush=True)
+
+if sys.argv[1] == "fork":
+    if not os.fork():
+        train()
+        os._exit(0)
+    os.wait()
+else:
+    train()
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_is_strange_runs_as_alone(tmp_path: Path) -> None:
+    alone = run_program(tmp_path, STRANGE, "here")
+    profiled = run_program(tmp_path, STRANGE, "here", options=["--no-storage"])
+    assert alone.returncode == 0, alone.stderr
+    assert profiled.stdout == alone.stdout
+    assert profiled.returncode == 0, profiled.stderr
+    assert "samples/s" in profiled.stderr
+
+
+@pytest.mark.slow
+def test_a_program_that_trains_in_a_process_it_forks_is_told_so(tmp_path: Path) -> None:
+    profiled = run_program(tmp_path, STRANGE, "fork", options=["--no-storage"])
+    assert profiled.returncode == 1
+    assert profiled.stdout
+    assert "iterates its DataLoader in a process that it forks" in profiled.stderr
+
+
+def double(value: int) -> int:
+    return value * 2
+
+
+@dataclass(frozen=True)
+class Compose:
+    transforms: list[object]
+
+    def __call__(self, value: int) -> int:
+        return value
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.transform = Compose([double])
+
+
+def test_a_list_that_cannot_be_replaced_stays() -> None:
+    dataset = Holder()
+    time_stages(dataset, StageTimes())
+    assert type(dataset.transform.transforms) is list
+
+
+def test_a_file_that_the_program_has_closed_is_never_written_to_again(tmp_path: Path) -> None:
+    record = RecordFile(tmp_path, 1)
+    record.write({"k": "made"})
+    os.close(record._file)
+    own = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    assert own == record._file, "the program's file has its number now"
+    try:
+        record.write({"k": "made"})
+        record.close()
+        os.write(own, b"mine")  # and it is still open
+    finally:
+        os.close(own)
+    assert (tmp_path / "log").read_bytes() == b"mine"
+    assert len(list(read_records(tmp_path))) == 1
+
+
+def test_a_clock_whose_file_is_the_programs_now_leaves_it_open(tmp_path: Path) -> None:
+    clock = ThreadClock()
+    if not clock.knows_queue:
+        pytest.skip("no /proc/thread-self/schedstat here")
+    os.close(clock._file)
+    own = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    try:
+        assert clock.read().queued == 0.0
+        clock.close()
+        os.write(own, b"mine")
+    finally:
+        os.close(own)
+
+
+class Equal:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def test_objects_are_told_apart_by_which_they_are_and_forgotten_with_them() -> None:
+    known: ByIdentity[int] = ByIdentity()
+    first, second = Equal(), Equal()
+    known.put(first, 1)
+    assert known.get(first) == 1
+    assert known.get(second) is None
+    known.put(first, 2)
+    assert known.get(first) == 2
+    del first
+    gc.collect()
+    assert len(known) == 0
