@@ -402,7 +402,7 @@ def _choice(file: Path, command: list[str]) -> Any:
     from penstock.data import applying
     from penstock.data.cores import usable_cores
     from penstock.data.machine import machine
-    from penstock.data.profiling.questions import read
+    from penstock.data.profiling.profile_file import read
     from penstock.throughput.errors import ProfileError
 
     try:

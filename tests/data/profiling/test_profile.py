@@ -18,9 +18,10 @@ import typer
 from typer.testing import CliRunner
 
 from penstock.data.profiling.commands import whatif
-from penstock.data.profiling.launching import program_name
+from penstock.data.profiling.launching import Wanted, program_name, run_profiled
 from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.record_folder import record_folder
+from penstock.throughput.errors import ProfileError
 from penstock.throughput.profiles.profile import Profile, loads
 from tests.data.planes import eventually
 from tests.patience import patient
@@ -276,6 +277,13 @@ def test_what_more_cores_would_bring(file: str) -> None:
     assert all(point["low"] <= point["rate"] <= point["high"] for point in points)
 
 
+def test_a_range_of_less_than_one_core_has_its_ends(file: str) -> None:
+    answer = ask(file, "--cores", "0.5..1.2", "--json")
+    assert answer.exit_code == 0, answer.output
+    cores = [point["cores"] for point in json.loads(answer.stdout)["points"]]
+    assert (cores[0], cores[-1]) == (0.5, 1.2)
+
+
 def test_answers_are_a_table_for_people(file: str) -> None:
     answer = ask(file, "--data-workers", "0..3")
     assert answer.exit_code == 0, answer.output
@@ -297,6 +305,10 @@ def test_a_picture_is_drawn(file: str, tmp_path: Path) -> None:
         (["--cores", "8..2"], "the range ends before it begins"),
         (["--cores", "0"], "--cores 0: must be more than 0"),
         (["--cores", "nan"], "--cores nan: must be 0 or more"),
+        (["--cores", "2.."], "--cores 2..: must be as in 8 or 2..32"),
+        (["--cores", "..8"], "--cores ..8: must be as in 8 or 2..32"),
+        (["--cores", "1e400"], "--cores 1e400: must be at most 1e+06"),
+        (["--workers", "9" * 400], "9...: must be at most 4096"),
         (["--data-workers", "4096", "--data-worker-cores", "8"], "are 32772 makers of batches"),
         (["--workers", "2.5"], "--workers 2.5"),
         (["--workers", "100000"], "at most"),
@@ -355,6 +367,27 @@ def test_a_script_without_its_interpreter_is_told_of(tmp_path: Path) -> None:
     done = profile_command(tmp_path, "--", "./train.py")
     assert done.returncode == 127
     assert "say: penstock profile -- python ./train.py" in done.stderr
+
+
+def test_without_a_folder_for_temporary_files_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    command = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    with pytest.raises(ProfileError, match="set TMPDIR to one that can be written"):
+        run_profiled(command, Wanted(), lambda found: None, os.environ)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_with_nobody_to_tell_the_exit_code_is_the_programs(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [PENSTOCK, "profile", "--", sys.executable, "-c", "raise SystemExit(5)"]
+    with os.fdopen(writer) as broken:
+        ended = subprocess.run(
+            command, stderr=broken, timeout=patient(20), env=environ(), cwd=tmp_path, check=False
+        )
+    assert ended.returncode == 5
 
 
 def test_a_profile_of_an_earlier_run_is_not_taken_for_this_ones(tmp_path: Path) -> None:

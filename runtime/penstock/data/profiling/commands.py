@@ -39,9 +39,11 @@ def _profile(
         ),
     ] = True,
 ) -> None:
+    import contextlib
     import os
     import sys
 
+    from penstock.data.profiling import profile_file
     from penstock.data.profiling.launching import Wanted, run_profiled
     from penstock.data.profiling.report import report
     from penstock.throughput.errors import ProfileError
@@ -51,25 +53,34 @@ def _profile(
         raise typer.Exit(2)
     failed: list[ProfileError] = []
 
+    def say(text: str) -> None:
+        """To whoever reads, while the program runs; nobody need."""
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(text)
+                sys.stderr.flush()
+
     def tell(found: Profile | ProfileError) -> None:
         if isinstance(found, ProfileError):
             failed.append(found)
-            sys.stderr.write(f"penstock profile: {found}\n")
+            say(f"penstock profile: {found}\n")
             if output.exists():
-                sys.stderr.write(f"penstock profile: {output} is of an earlier run\n")
+                say(f"penstock profile: {output} is of an earlier run\n")
             return
-        sys.stderr.write(f"\n{report(found)}")
+        say(f"\n{report(found)}")
         try:
-            output.write_text(found.dumps(), encoding="utf-8")
-            sys.stderr.write(
-                f"\nwritten to {output}; ask it: penstock whatif {output} --cores 2..16\n"
-            )
+            profile_file.write(output, found)
+            say(f"\nwritten to {output}; ask it: penstock whatif {output} --cores 2..16\n")
         except OSError as error:
             failed.append(ProfileError(str(error)))
-            sys.stderr.write(f"penstock profile: the profile cannot be written: {error}\n")
+            why = f"{error.strerror}: {output} is as it was; name another file with --output"
+            say(f"penstock profile: the profile cannot be written: {why}\n")
 
     try:
         code = run_profiled(command, Wanted(batches, stop, storage), tell, os.environ)
+    except ProfileError as error:
+        typer.echo(f"penstock profile: {error}", err=True)
+        raise typer.Exit(2) from None
     except OSError as error:
         typer.echo(f"penstock profile: {command[0]} cannot be started: {error.strerror}", err=True)
         if command[0].endswith(".py"):
@@ -166,7 +177,7 @@ def whatif(
     plot: Annotated[Path | None, typer.Option(help="Draw the rates (.png, .svg, .pdf).")] = None,
 ) -> None:
     """What a profiled program would do with other resources, a job cost, or jobs on other nodes."""
-    from penstock.data.profiling import questions
+    from penstock.data.profiling import profile_file, questions
     from penstock.throughput.errors import ProfileError
 
     of_cluster = {
@@ -197,7 +208,7 @@ def whatif(
         "data workers": data_workers,
     }
     try:
-        found = questions.read(file)
+        found = profile_file.read(file)
         if cold_data_workers:
             found = questions.with_cold_data_workers(found)
         asked = {name: text for name, text in axes.items() if text is not None}

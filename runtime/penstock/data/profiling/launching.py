@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -66,8 +67,16 @@ def run_profiled(
 
     Raises:
         OSError: the program cannot be started.
+        ProfileError: there can be no folder for what is written down; nothing is started.
     """
-    with record_folder() as folder:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(record_folder())
+        except OSError as error:
+            raise ProfileError(
+                f"no folder for temporary files ({error.strerror}): set TMPDIR to one that can be "
+                "written"
+            ) from error
         environment = {
             **{key: value for key, value in environ.items() if key != LOADER},
             record_files.FOLDER: str(folder),

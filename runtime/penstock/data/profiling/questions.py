@@ -18,12 +18,15 @@ from penstock.throughput.decision.what_if import Point, knee, what_if
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits.fetching import reading_apart
 from penstock.throughput.observations.copies import HOST_TO_DEVICE
-from penstock.throughput.profiles.profile import LARGEST_BYTES, Profile, loads
+from penstock.throughput.profiles.figures import MOST_BYTES, MOST_CORES, MOST_RATE
+from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import MOST_WORKERS, CachePolicy, Resources
 
 POINTS: Final = 9
 """Of a range that has more values."""
 MOST_POINTS: Final = 200
+_SHOWN: Final = 80
+"""Characters of an option in an error."""
 _UNITS: Final = {"cache": "B", "storage": "B/s"}
 _FIELDS: Final = {
     "cores": "cores",
@@ -33,27 +36,13 @@ _FIELDS: Final = {
     "data workers": "data_workers",
 }
 
-
-def read(path: Path) -> Profile:
-    """The profile in a file.
-
-    Raises:
-        ProfileError: there is none.
-    """
-    try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise ProfileError(f"{path}: {path.stat().st_size} bytes are no profile")
-        return loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ProfileError(
-            f"{path}: No such file; make one with penstock profile -- python train.py"
-        ) from None
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path}: it is no profile: make one with penstock profile") from None
-    except ProfileError as error:
-        raise ProfileError(f"{path}: {error}") from error
+_LARGEST: Final = {
+    "cores": MOST_CORES,
+    "workers": MOST_WORKERS,
+    "cache": MOST_BYTES,
+    "storage": MOST_RATE,
+    "data workers": MOST_WORKERS,
+}
 
 
 def with_cold_data_workers(profile: Profile) -> Profile:
@@ -133,8 +122,6 @@ def _with(base: Resources, chosen: Mapping[str, float]) -> Resources:
     for name in ("workers", "data_workers"):
         if name in changes:
             changes[name] = int(changes[name])
-            if changes[name] > MOST_WORKERS:
-                raise ProfileError(f"{name}: {changes[name]}; at most {MOST_WORKERS} are simulated")
     found = replace(base, **changes)
     makers = found.workers + found.data_workers * max(1, round(found.data_worker_cores))
     if makers > MOST_WORKERS:
@@ -147,37 +134,42 @@ def _with(base: Resources, chosen: Mapping[str, float]) -> Resources:
 
 
 def _values(axis: str, text: str) -> list[float]:
+    """The values that an option names, one or a range; errors quote all that was written."""
+    said = f"--{axis.replace(' ', '-')} {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}"
     low, dots, high = text.partition("..")
-    first = _value(axis, low)
+    first = _value(axis, low, said)
     if not dots:
         return [first]
-    last = _value(axis, high)
+    last = _value(axis, high, said)
     if last < first:
-        raise ProfileError(f"--{axis.replace(' ', '-')} {text}: the range ends before it begins")
+        raise ProfileError(f"{said}: the range ends before it begins")
     if axis in _UNITS:
         steps = POINTS - 1 if last > first else 0
         return [first + (last - first) * step / max(1, steps) for step in range(steps + 1)]
-    count = min(POINTS, round(last - first) + 1)
-    return sorted(
-        {float(round(first + (last - first) * i / max(1, count - 1))) for i in range(count)}
-    )
+    count = min(POINTS, math.ceil(last - first) + 1)
+    evenly = (round(first + (last - first) * at / max(1, count - 1)) for at in range(count))
+    return sorted({first, last, *(float(value) for value in evenly if first <= value <= last)})
 
 
-def _value(axis: str, text: str) -> float:
-    option = f"--{axis.replace(' ', '-')}"
+def _value(axis: str, text: str, said: str) -> float:
     plain = text.strip()
     try:
         if axis in _UNITS:
             bare = plain.removesuffix("/s").removesuffix("B") if plain != "B" else plain
-            return float(parse_bytes(bare))
-        value = float(plain) if axis == "cores" else float(int(plain))
+            value = float(parse_bytes(bare))
+        else:
+            value = float(plain) if axis == "cores" else float(int(plain))
     except ValueError:
-        form = "8GiB or 500MB/s" if axis in _UNITS else "8 or 2..32"
-        raise ProfileError(f"{option} {text}: must be as in {form}") from None
-    if not 0 <= value < math.inf:
-        raise ProfileError(f"{option} {text}: must be 0 or more")
+        form = "8GiB, 500MB/s or 0..64GiB" if axis in _UNITS else "8 or 2..32"
+        raise ProfileError(f"{said}: must be as in {form}") from None
+    except OverflowError:  # of a whole number that no float holds
+        value = math.inf
+    if not value >= 0:
+        raise ProfileError(f"{said}: must be 0 or more")
+    if value > _LARGEST[axis]:
+        raise ProfileError(f"{said}: must be at most {_LARGEST[axis]:g}")
     if axis in ("storage", "cores") and not value:
-        raise ProfileError(f"{option} {text}: must be more than 0")
+        raise ProfileError(f"{said}: must be more than 0")
     return value
 
 
