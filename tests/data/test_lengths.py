@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import pytest
 import torch
 
 from penstock.data.protocol import BucketOptions
-from penstock.data.torch_loading.lengths import KnownLengths, LengthsError, length_of, read_lengths
+from penstock.data.torch_loading.lengths import (
+    MAX_FILE_BYTES,
+    KnownLengths,
+    LengthsError,
+    length_of,
+    read_lengths,
+)
 
 EDGES = (4, 8)
 
@@ -94,6 +101,77 @@ def test_a_file_that_holds_objects_is_not_opened(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}, {}, {}], object), allow_pickle=True)
     with pytest.raises(LengthsError, match=r"numpy\.save"):
         read_lengths(tmp_path / "a.npy")
+
+
+def header_alone(file: Path) -> None:
+    with file.open("wb") as opened:
+        said = {"descr": "<i8", "fortran_order": False, "shape": (1 << 46,)}
+        np.lib.format.write_array_header_1_0(opened, said)
+
+
+def long(file: Path) -> None:
+    file.touch()
+    os.truncate(file, MAX_FILE_BYTES + 1)
+
+
+DAMAGE = {
+    "a FIFO": (os.mkfifo, "not a regular file"),
+    "a folder": (Path.mkdir, "directory"),
+    "a loop": (lambda file: file.symlink_to(file.name), "symbolic links"),
+    "a device": (lambda file: file.symlink_to("/dev/zero"), "not a regular file"),
+    "a header alone": (header_alone, ""),
+    "an archive that is none": (lambda file: file.write_bytes(b"PK\x03\x04" * 9), "zip"),
+    "a header that is none": (lambda file: file.write_bytes(b"\x93NUMPY\x01\x00\x02\x00{("), ""),
+    "empty": (Path.touch, ""),
+    "too long": (long, f"{MAX_FILE_BYTES} at most"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_file_that_is_none_is_told_by_name(tmp_path: Path, how: str) -> None:
+    damage, said = DAMAGE[how]
+    damage(tmp_path / "a.npy")
+    with pytest.raises(LengthsError, match=rf"a.npy: .*{said}.*; write it with numpy\.save"):
+        read_lengths(tmp_path / "a.npy")
+
+
+class Strange(Texts):
+    grown = torch.ones(3, requires_grad=True)
+
+    @property
+    def broken(self) -> Any:
+        raise OSError("no such shard")
+
+    def asks(self, more: int) -> Any:
+        raise AssertionError("it has no such argument")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("broken", "broken: OSError: no such shard"),
+        ("asks", "asks: TypeError: .*more"),
+        ("grown", "grown: RuntimeError: .*grad"),
+    ],
+)
+def test_a_dataset_that_raises_is_told(source: str, said: str) -> None:
+    with pytest.raises(LengthsError, match=said):
+        KnownLengths().buckets(Strange(), BucketOptions(boundaries=EDGES, lengths=source), unasked)
+
+
+def test_what_was_kept_and_cannot_be_is_measured_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = BucketOptions(boundaries=EDGES)
+    KnownLengths(tmp_path).buckets(Texts(), asked, lambda: np.array([4, 5, 6]))
+    [file] = tmp_path.iterdir()
+    for wrong in ([4, 5], [4, 5, -6], [4.0, 5.0, 6.0]):
+        np.save(file, wrong)
+        found = KnownLengths(tmp_path).buckets(Texts(), asked, lambda: np.array([4, 5, 6]))
+        assert found.lengths.tolist() == [4, 5, 6]
+        assert f"are measured again: {file}" in caplog.text
+        caplog.clear()
+        assert np.load(file).tolist() == [4, 5, 6], "it is right from then on"
 
 
 def test_what_was_measured_is_kept_for_the_jobs_other_processes(tmp_path: Path) -> None:

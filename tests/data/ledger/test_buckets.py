@@ -180,12 +180,15 @@ def test_ranks_of_a_step_have_about_the_same_lengths() -> None:
         ([1], [8, 8], None, "ascending"),
         ([1], [0, 8], None, "positive"),
         ([1], [8], 0, "tokens"),
+        ([1], [8], 3.5, "tokens: 3.5; it must be an integer"),
+        ([1], [8], float("nan"), "tokens"),
+        ([1], [8], "many", "tokens"),
+        (np.array([1, 1 << 63], np.uint64), [8], None, "lengths: 9223372036854775808; at most"),
+        ([1], np.array([1 << 63], np.uint64), None, "boundaries: 9223372036854775808; at most"),
         ([[1]], [8], None, "lengths"),
     ],
 )
-def test_what_cannot_be_is_named(
-    lengths: Any, boundaries: Any, tokens: int | None, said: str
-) -> None:
+def test_what_cannot_be_is_named(lengths: Any, boundaries: Any, tokens: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Buckets.of(lengths, boundaries, tokens)
 

@@ -14,6 +14,7 @@ from penstock.data.saved.index import (
     Index,
     Row,
     Shard,
+    _check_of,
     pack_table,
     read_index,
     read_table,
@@ -66,6 +67,29 @@ def test_an_index_that_was_cut_or_changed_is_refused(data: st.DataObject) -> Non
     told["complete"] = True
     with pytest.raises(SavedError, match="changed"):
         read_index(json.dumps(told).encode())
+
+
+@pytest.mark.parametrize("name", ["name", "first", "batches", "bytes"])
+@pytest.mark.parametrize("value", ["x", None, 1.5, [], True])
+def test_a_field_of_another_kind_is_refused(name: str, value: object) -> None:
+    content = write_index(Index({}).with_shard(shard(0, [(10, 20)])[0]))
+    told = {**json.loads(content), "shards": [{**json.loads(content)["shards"][0], name: value}]}
+    told["check"] = _check_of({key: told[key] for key in told if key != "check"})
+    with pytest.raises(SavedError, match=f"{name}: |shards: "):
+        read_index(json.dumps(told).encode())
+
+
+@pytest.mark.parametrize("source", [None, "x", 5, [1]])
+def test_a_source_of_another_kind_is_refused(source: object) -> None:
+    told = {**json.loads(write_index(Index({}))), "source": source}
+    told["check"] = _check_of({key: told[key] for key in told if key != "check"})
+    with pytest.raises(SavedError, match="cannot be read"):
+        read_index(json.dumps(told).encode())
+
+
+def test_deep_nonsense_is_refused() -> None:
+    with pytest.raises(SavedError, match="no index"):
+        read_index(b"[" * 100_000)
 
 
 def test_of_another_version_both_are_named() -> None:

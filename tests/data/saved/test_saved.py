@@ -187,6 +187,8 @@ DAMAGE = {
     "another program's": damage_head,
     "a folder": lambda file: (file.unlink(), file.mkdir()),
     "empty": lambda file: os.truncate(file, 0),
+    "a FIFO": lambda file: (file.unlink(), os.mkfifo(file)),
+    "a loop": lambda file: (file.unlink(), file.symlink_to(file.name)),
 }
 
 
@@ -199,6 +201,35 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, how: str) -> None:
     with pytest.raises(SavedError, match=re.escape(str(tmp_path / "batches-0000000003.bin"))):
         found.extend(saved.load(tmp_path))
     assert bits(found) == bits(batches[: len(found)]), "what came before is right"
+
+
+@pytest.mark.parametrize("how", ["a FIFO", "a loop", "a folder"])
+def test_what_is_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, how: str) -> None:
+    saved.save([1, 2], tmp_path / "whole")
+    loaded = saved.load(tmp_path / "whole")
+    [shard] = shards(tmp_path / "whole")
+    DAMAGE[how](shard)
+    with pytest.raises(SavedError, match=re.escape(str(shard))):
+        loaded[0]
+    with BatchWriter(tmp_path / "begun") as writer:
+        writer.add(1)
+    [shard] = shards(tmp_path / "begun")
+    DAMAGE[how](shard)
+    with BatchWriter(tmp_path / "begun") as writer, pytest.raises(SavedError, match="begun/batch"):
+        writer.add(1)
+    for folder in (tmp_path / "whole", tmp_path / "begun"):
+        DAMAGE[how](folder / "index.json")
+        with pytest.raises(SavedError, match=r"index\.json"):
+            saved.load(folder)
+        with pytest.raises(SavedError, match=r"index\.json"):
+            BatchWriter(folder)
+
+
+def test_a_name_that_is_none_is_told() -> None:
+    with pytest.raises(SavedError, match="null"):
+        saved.load("a\0b")
+    with pytest.raises(SavedError, match="null"):
+        BatchWriter("a\0b")
 
 
 def test_a_file_of_other_batches_is_refused_by_name(tmp_path: Path) -> None:

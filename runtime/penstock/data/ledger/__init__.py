@@ -7,7 +7,7 @@ clock.
 
 from __future__ import annotations
 
-from penstock.data.ledger.buckets import BucketOrder, Buckets, SizedOrder
+from penstock.data.ledger.buckets import BucketOrder, Buckets, SizedOrder, checked_lengths
 from penstock.data.ledger.errors import (
     LedgerError,
     QuarantineError,
@@ -40,6 +40,7 @@ __all__ = [
     "SnapshotError",
     "StaleLeaseError",
     "TileLedger",
+    "checked_lengths",
     "derive_seed",
     "fence_floor_at",
     "lease_slots",

@@ -19,7 +19,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,7 @@ from penstock.data.ledger.permutation import Permutation, derive_seed
 MAX_SAMPLES: Final = 1 << 28
 """An epoch's order is held in memory, 8 bytes a sample."""
 MAX_BUCKETS: Final = 4096
+_LARGEST: Final = (1 << 63) - 1
 _KEPT_EPOCHS: Final = 2
 """While the batches of one are taken those of the next are begun."""
 _STEPS: Final = 0x57E9
@@ -58,27 +59,14 @@ class Buckets:
         Raises:
             ValueError: names what cannot be.
         """
-        found, edges = np.asarray(lengths), np.asarray(boundaries)
-        for name, values in (("lengths", found), ("boundaries", edges)):
-            if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
-                raise ValueError(
-                    f"{name}: an array of {values.dtype} of shape {values.shape}; it must be a row "
-                    "of integers"
-                )
-        if len(found) > MAX_SAMPLES:
-            raise ValueError(f"lengths: {len(found)} samples; at most {MAX_SAMPLES}")
-        if (least := int(found.min())) < 0:
-            at = int(found.argmin())
-            raise ValueError(f"lengths: sample {at} has length {least}; 0 is the least")
-        steps = [int(one) for one in edges]
+        found = checked_lengths(lengths)
+        steps = _integers("boundaries", boundaries).tolist()
         if len(steps) > MAX_BUCKETS or steps[0] < 1 or any(a >= b for a, b in pairwise(steps)):
             raise ValueError(
                 f"boundaries: {steps[:8]}; they must be positive and ascending, {MAX_BUCKETS} at "
                 "most"
             )
-        if tokens is not None and (isinstance(tokens, bool) or tokens < 1):
-            raise ValueError(f"tokens: {tokens!r}; it must be an integer of at least 1")
-        return cls(found.astype(np.int64), tuple(steps), tokens)
+        return cls(found, tuple(steps), None if tokens is None else _positive("tokens", tokens))
 
     @cached_property
     def digest(self) -> str:
@@ -98,6 +86,41 @@ class Buckets:
         if bucket < len(self.boundaries):
             return self.boundaries[bucket]
         return int(self.lengths.max())
+
+
+def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
+    """Lengths of samples as a row, each at least 0.
+
+    Raises:
+        ValueError: names what cannot be.
+    """
+    found = _integers("lengths", lengths)
+    if len(found) > MAX_SAMPLES:
+        raise ValueError(f"lengths: {len(found)} samples; at most {MAX_SAMPLES}")
+    if (least := int(found.min())) < 0:
+        at = int(found.argmin())
+        raise ValueError(f"lengths: sample {at} has length {least}; 0 is the least")
+    return found
+
+
+def _positive(name: str, value: Any) -> int:
+    """Raises ValueError: it is no integer of at least 1."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}: {value!r}; it must be an integer of at least 1")
+    return int(value)
+
+
+def _integers(name: str, given: ArrayLike) -> NDArray[np.int64]:
+    """Raises ValueError: they are no row of integers, or one has more than 63 bits."""
+    values = np.asarray(given)
+    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name}: an array of {values.dtype} of shape {values.shape}; it must be a row of "
+            "integers"
+        )
+    if (most := int(values.max())) > _LARGEST:
+        raise ValueError(f"{name}: {most}; at most {_LARGEST}")
+    return values.astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from penstock.data.errors import SavedError
+from penstock.data.regular_file import open_regular
 from penstock.data.saved.index import INDEX_NAME, MAX_INDEX_BYTES, Index, read_index, write_index
 
 TEMPORARY: Final = ".tmp"
@@ -95,8 +96,8 @@ def get_index(folder: Path) -> Index | None:
     """
     path = folder / INDEX_NAME
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_INDEX_BYTES + 1)
+        with open_regular(path) as file:
+            content = _first_bytes(file, MAX_INDEX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -107,6 +108,13 @@ def get_index(folder: Path) -> Index | None:
         return read_index(content)
     except SavedError as error:
         raise SavedError(f"{path}: {error}") from error
+
+
+def _first_bytes(file: BinaryIO, most: int) -> bytes:
+    found = bytearray()
+    while piece := file.read(most - len(found)):
+        found += piece
+    return bytes(found)
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ def read_index(content: bytes) -> Index:
     """
     try:
         told = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SavedError(f"it is cut, or no index: {error}") from error
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise SavedError("it is no index of saved batches")
@@ -163,9 +163,9 @@ def read_index(content: bytes) -> Index:
     if told.keys() | {"check"} != _KEYS or check != _check_of(told):
         raise SavedError("it was changed after it was written")
     try:
-        shards = tuple(Shard(**shard) for shard in told["shards"])
-        index = Index(told["source"], shards, told["complete"] is True)
-    except TypeError as error:
+        shards = tuple(_shard(shard) for shard in told["shards"])
+        index = Index(dict(told["source"]), shards, told["complete"] is True)
+    except (TypeError, ValueError) as error:
         raise SavedError(f"it cannot be read: {error}") from error
     at = 0
     for shard in shards:
@@ -174,6 +174,15 @@ def read_index(content: bytes) -> Index:
             raise SavedError(f"shards: {shard.name} is not what follows batch {at}")
         at = shard.stop
     return index
+
+
+def _shard(told: Any) -> Shard:
+    """Raises TypeError for what is none."""
+    shard = Shard(**told)
+    for name, kind in (("name", str), ("first", int), ("batches", int), ("bytes", int)):
+        if type(getattr(shard, name)) is not kind:
+            raise TypeError(f"shards: {name}: {getattr(shard, name)!r}; must be a {kind.__name__}")
+    return shard
 
 
 def _check_of(content: Mapping[str, Any]) -> str:

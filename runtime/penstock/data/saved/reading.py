@@ -18,6 +18,7 @@ from typing import Any, Final, overload
 import numpy as np
 
 from penstock.data.errors import DataError, SavedError
+from penstock.data.regular_file import open_regular
 from penstock.data.saved.files import get_index
 from penstock.data.saved.index import INDEX_NAME, MAGIC, Index, Row, Shard, digest_of, read_table
 from penstock.data.transport.layout import Layout
@@ -38,7 +39,7 @@ class OpenShard:
         """Raises SavedError: it is cut, changed, another's or not there; names it."""
         self.path = folder / shard.name
         try:
-            self._file = self.path.open("rb", buffering=0)
+            self._file = open_regular(self.path)
             size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
             raise SavedError(f"{self.path}: {error.strerror}") from error

@@ -88,6 +88,8 @@ class BatchWriter:
             self._lock.enter_context(locked(self.folder))
         except OSError as error:
             raise SavedError(f"{self.folder}: {error.strerror}: no batches are saved") from error
+        except ValueError as error:
+            raise SavedError(f"{str(self.folder)!r}: {error}: no batches are saved") from error
         try:
             self.index = self._begin(dict(source or {}))
         except BaseException:

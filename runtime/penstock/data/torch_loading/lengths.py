@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.data.bounded_pickle import dumps_within
-from penstock.data.ledger import Buckets
+from penstock.data.ledger import Buckets, checked_lengths
+from penstock.data.ledger.buckets import MAX_SAMPLES
 from penstock.data.protocol import MEASURE, BucketOptions
+from penstock.data.regular_file import open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ MEASURED_TOGETHER: Final = 64
 """Samples that are measured as one batch."""
 MAX_KNOWN: Final = 8
 """Datasets whose lengths are kept in memory, and the datasets with them."""
+MAX_FILE_BYTES: Final = (MAX_SAMPLES << 3) + (64 << 10)
 MAX_NAMED_BYTES: Final = 64 << 20
 """A dataset that is larger is measured anew in each process: naming it would take as long."""
 
@@ -101,14 +104,10 @@ class KnownLengths:
             return self._known[key][1]
         found = self._lengths(dataset, asked.lengths, measure)
         try:
+            found = _of_all(found, dataset, asked.lengths)
             buckets = Buckets.of(found, asked.boundaries, asked.tokens)
         except ValueError as error:
             raise LengthsError(f"{asked.lengths}: {error}") from error
-        if len(buckets.lengths) != len(dataset):
-            raise LengthsError(
-                f"{asked.lengths}: {len(buckets.lengths)} lengths; the dataset has {len(dataset)} "
-                "samples"
-            )
         while len(self._known) >= MAX_KNOWN:
             del self._known[next(iter(self._known))]
         self._known[key] = (dataset, buckets)  # which keeps its id from being another's
@@ -127,14 +126,20 @@ class KnownLengths:
                 raise LengthsError(
                     f"{source}: a {type(found).__qualname__} has no attribute {name!r}"
                 ) from None
-        lengths: ArrayLike = found() if callable(found) else found
-        return lengths
+            except Exception as error:  # the user's code, whatever it raises
+                raise LengthsError(f"{source}: {type(error).__name__}: {error}") from error
+        try:
+            return np.asarray(found() if callable(found) else found)
+        except Exception as error:  # the user's code, or what is no array
+            raise LengthsError(f"{source}: {type(error).__name__}: {error}") from error
 
     def _measured(self, dataset: Any, measure: Measure) -> NDArray[np.int64]:
         file = self._file_of(dataset)
         if file is not None and file.exists():
-            with contextlib.suppress(LengthsError):
-                return read_lengths(file)
+            try:
+                return _of_all(read_lengths(file), dataset, str(file))
+            except LengthsError as error:
+                logger.warning("lengths that were kept are measured again: %s", error)
         said = f"{len(dataset)} samples of {type(dataset).__qualname__}"
         logger.info("the lengths of %s are measured: one pass over them, once", said)
         found = measure()
@@ -153,6 +158,23 @@ class KnownLengths:
         return self._folder / f"penstock-lengths-{name}-{len(dataset)}.npy"
 
 
+def _of_all(lengths: ArrayLike, dataset: Any, source: str) -> NDArray[np.int64]:
+    """Lengths, one for each sample.
+
+    Raises:
+        LengthsError: they are others, or none; names the source.
+    """
+    try:
+        found = checked_lengths(lengths)
+    except ValueError as error:
+        raise LengthsError(f"{source}: {error}") from error
+    if len(found) != len(dataset):
+        raise LengthsError(
+            f"{source}: {len(found)} lengths; the dataset has {len(dataset)} samples"
+        )
+    return found
+
+
 def read_lengths(file: Path) -> NDArray[Any]:
     """The row of numbers in a file, as `numpy.save` writes it.
 
@@ -160,9 +182,17 @@ def read_lengths(file: Path) -> NDArray[Any]:
         LengthsError: it cannot be read.
     """
     try:
-        found = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise LengthsError(f"{file}: {error}; write it with numpy.save") from error
+        with open_regular(file) as opened:
+            if (size := os.fstat(opened.fileno()).st_size) > MAX_FILE_BYTES:
+                raise ValueError(f"{size} bytes; {MAX_FILE_BYTES} at most")
+            found = np.load(opened, allow_pickle=False)
+    except OSError as error:
+        raise LengthsError(
+            f"{file}: {error.strerror or error}; write it with numpy.save"
+        ) from error
+    except Exception as error:  # a damaged file has NumPy raise whatever its parts raise
+        why = f"{type(error).__name__}: {error}"
+        raise LengthsError(f"{file}: {why:.300}; write it with numpy.save") from error
     if not isinstance(found, np.ndarray):
         raise LengthsError(f"{file}: several arrays; one row of integers is wanted")
     return found
