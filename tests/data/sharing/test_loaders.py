@@ -136,6 +136,41 @@ def test_an_epoch_is_gone_on_with(consumer: Consumer) -> None:
         whole(steps(second))
 
 
+class Secretive(Numbers):
+    """It has other samples where a variable is set: nothing that a digest could see."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.rand(3) + index + 1000 * ("SECRET" in os.environ), index
+
+
+@pytest.mark.parametrize("order", list(ShareOrder))
+def test_each_data_worker_has_to_make_the_same(
+    consumer: Consumer,
+    order: ShareOrder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    share(consumer, order)
+    own = torch_data.DataLoader(Secretive(), 16, shuffle=True)
+    with workers(consumer):
+        assert max(made.max() for made, _ in begin(own, plain)) < 1000
+        monkeypatch.setenv("SECRET", "1")
+        other = planes.spawn(consumer)
+        monkeypatch.delenv("SECRET")
+        planes.eventually(lambda: len(consumer.workers) == 2)
+        arrived = consumer.counts.arrived
+
+        def found_out() -> bool:
+            batches = list(begin(own, plain))
+            whole([of.tolist() for _, of in batches])
+            assert max(made.max() for made, _ in batches) < 1000
+            return "makes other samples than this program of the same dataset" in caplog.text
+
+        planes.eventually(found_out, 60)
+        assert consumer.counts.arrived > arrived, "the first is asked"
+        planes.end(other)
+
+
 def test_without_data_workers_nothing_is_shared_and_that_is_said(
     consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:

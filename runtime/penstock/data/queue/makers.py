@@ -49,6 +49,10 @@ MAX_DEALT: Final = 64
 that is started in the place of another is given its part when it comes."""
 
 
+MAX_PROOFS: Final = 1024
+"""Pipelines of which it is known what data workers are to make."""
+
+
 class FinishOrder(NamedTuple):
     """A batch that a local worker is to finish: its step, indices and memory for it."""
 
@@ -85,6 +89,7 @@ class Makers:
         self._given_up = 0  # data workers that were waited for and did not come
         self._dealt: deque[bytes] = deque(maxlen=MAX_DEALT)
         self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._proofs: dict[bytes, bytes] = {}  # of pipelines, what is to be made of them
         self._meter = meter or MemoryMeter()
 
     def all_refuse(self, digest: bytes) -> bool:
@@ -94,6 +99,26 @@ class Makers:
             return bool(links) and all(
                 link.pipelines.get(digest) is Opened.REFUSED for link in links
             )
+
+    def require(self, digest: bytes, proof: bytes) -> None:
+        """From now on ask those alone for batches of a pipeline who have said that they make this.
+
+        ``proof``: see `penstock.data.serving.shared.proof`.
+        """
+        with self.lock:
+            self._proofs.pop(digest, None)
+            self._proofs[digest] = proof
+            while len(self._proofs) > MAX_PROOFS:
+                del self._proofs[next(iter(self._proofs))]
+            for link in self.links.values():
+                self.check_proof(link, digest)
+
+    def check_proof(self, link: WorkerConnection, digest: bytes) -> None:
+        """Ask a data worker no more that makes other batches of a pipeline; with the lock held."""
+        proof = self._proofs.get(digest)
+        if proof is not None and link.refuse_unlike(digest, proof):
+            text = "makes other samples than this program of the same dataset, and is not used"
+            self.complaints.add(f"data worker {link.name}", f"{text} for a loader that shares it")
 
     def request(self, queue: BatchQueue) -> None:
         """Ask for what a queue has room for; with the lock held."""

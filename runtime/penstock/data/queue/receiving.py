@@ -256,16 +256,17 @@ class _Receiver:
                 makers.request(queue)
             makers.lock.notify_all()
 
-    def _take_opened(self, digest: bytes, problem: str) -> None:
+    def _take_opened(self, digest: bytes, problem: str, proof: bytes = b"") -> None:
         link, makers = self._link, self._makers
         with makers.lock:
-            if link.note_opened(digest, refused=bool(problem)):
+            if link.note_opened(digest, refused=bool(problem), proof=proof):
                 if problem.startswith(KEEPS_STATE):
                     makers.note_state(digest)
                     makers.complaints.add("a loader is not served by data workers:", problem)
                 elif problem:
                     text = f"cannot open the pipeline and is not used: {problem}"
                     makers.complaints.add(f"data worker {link.name}", text)
+                makers.check_proof(link, digest)
                 makers.request_all()
             makers.lock.notify_all()
 

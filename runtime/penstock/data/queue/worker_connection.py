@@ -130,6 +130,7 @@ class WorkerConnection:
         self._sending: bytes | None = None  # the pipeline that is being sent
         self.large = LargeMessages()  # beside that
         self._weights: dict[bytes, tuple[Weights, ...]] = {}  # by pipeline
+        self._proofs: dict[bytes, bytes] = {}  # of those that jobs share, what it makes of each
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
         self.pinned = LentPinned(pinned or PinnedPool())
@@ -172,6 +173,7 @@ class WorkerConnection:
                 return
             del self.pipelines[old]
             self._weights.pop(old, None)
+            self._proofs.pop(old, None)
             self.send(messages.FORGET, [old])
         self.pipelines[packed.digest] = Opened.SENT
         self._weights[packed.digest] = packed.weights
@@ -229,15 +231,24 @@ class WorkerConnection:
             if self._sending == digest:
                 self._sending = None
 
-    def note_opened(self, digest: bytes, *, refused: bool) -> bool:
+    def note_opened(self, digest: bytes, *, refused: bool, proof: bytes = b"") -> bool:
         """The data worker has opened a pipeline, or cannot; False for one that it was not sent.
 
-        It has got all of it then, whether or not the thread that sends has noticed.
+        It has got all of it then, whether or not the thread that sends has noticed. ``proof``: what
+        one that jobs share makes there.
         """
         if digest not in self.pipelines:
             return False
         self._sent(digest)
         self.pipelines[digest] = Opened.REFUSED if refused else Opened.OPEN
+        self._proofs[digest] = proof
+        return True
+
+    def refuse_unlike(self, digest: bytes, proof: bytes) -> bool:
+        """Ask for no batch of a pipeline if it makes others there; whether that was found now."""
+        if self.pipelines.get(digest) is not Opened.OPEN or self._proofs.get(digest) == proof:
+            return False
+        self.pipelines[digest] = Opened.REFUSED
         return True
 
     def request(

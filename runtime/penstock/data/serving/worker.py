@@ -198,18 +198,19 @@ class DataWorker:
     def _open(
         self, line: ConsumerConnection, digest: bytes, signature: Any, blob: memoryview
     ) -> None:
-        problem = ""
+        problem, proof = "", []
         if (known := self._shared.known(digest)) is not None:
-            line.pipelines[digest] = known
-            self.reply(line, messages.OPENED, [digest, problem])
+            line.pipelines[digest] = known.pipeline
+            self.reply(line, messages.OPENED, [digest, problem, known.proof])
             return
         try:
             token = signer(self._token, self._group, line, blob, signature)
             opened = open_pipeline(blob, signature, token, place=self._shared.empty)
             if isinstance(opened, SharedPipeline):
                 prepare(opened.pipeline, self._rank)
+                proof = [self._shared.prove(opened)]
                 opened = replace(opened, pipeline=place_collate(opened.pipeline, self.memory))
-                self._shared.open(digest, opened)
+                self._shared.open(digest, opened, *proof)
             elif isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
                 opened = replace(opened, fresh=reopening(opened, blob, signature, token))
             elif isinstance(opened, SharedStreamPipeline):
@@ -228,7 +229,7 @@ class DataWorker:
         except DataError as error:
             logger.error("the pipeline of %s: %s", line.name, error)
             problem = text_of(str(error), messages.MAX_TEXT)
-        self.reply(line, messages.OPENED, [digest, problem])
+        self.reply(line, messages.OPENED, [digest, problem, *proof])
 
     def _answer(self, request: Request) -> None:
         line = request.line

@@ -39,7 +39,7 @@ MAX_TILES: Final = 1 << 20
 """Of a dataset; beyond that tiles are larger, as far as batches can be divided by them."""
 
 PROOF: Final = "proof"
-"""What is asked for in the place of a number of tiles: a batch of one tile, to be compared."""
+"""What is asked for in the place of a number of tiles: a batch of one tile, and its proof."""
 PROOF_SEED: Final = 0x50F
 
 
@@ -81,6 +81,11 @@ class SharedPipeline(AnyPipeline):
     def tiles(self) -> int:
         """How many there are."""
         return -(-self.size // self.tile)
+
+    @property
+    def proof_tile(self) -> int:
+        """The tile by which it is compared what different processes make."""
+        return int.from_bytes(self.key[8:12], "little") % self.tiles
 
     @property
     def short(self) -> int | None:

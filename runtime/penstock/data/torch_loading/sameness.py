@@ -3,14 +3,15 @@
 Two pipelines with one name may differ in what no digest sees: a file that is another on another
 machine, a variable of the environment, a library of another version. So before a loader shares, one
 of its processes makes a tile, the data workers make it, and the batches are compared. Where they
-differ nothing is shared, and the message names the first array that does.
+differ nothing is shared, and the message names the first array that does. What is compared is one
+data worker's; of the others those are asked who say that they make the same (`Finding.proof`).
 """
 
 from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.data.batch_difference import first_difference
 from penstock.data.consuming.batch_stream import (
@@ -32,6 +33,18 @@ PROOF_SECONDS: Final = 60.0
 
 class NoProofError(DataError):
     """Nothing could be compared; says why."""
+
+
+class Finding(NamedTuple):
+    """What came of comparing.
+
+    Attributes:
+        difference: what is other where a data worker makes it; None: nothing.
+        proof: what a data worker says that it makes, as all are to say who are asked.
+    """
+
+    difference: str | None
+    proof: bytes
 
 
 class _ProofStream(BatchStream):
@@ -56,18 +69,17 @@ class _ProofStream(BatchStream):
         raise NoProofError(f"no data worker has opened it in {PROOF_SECONDS:.0f} s")
 
 
-def difference(
+def compare(
     shared: SharedPipeline, packed: PackedPipeline, consumer: Consumer, local: LocalOptions
-) -> str | None:
-    """What is different where data workers make a loader's samples; None: nothing.
+) -> Finding:
+    """Whether a data worker makes of a loader's samples what this program makes.
 
     ``local``: how the process that makes them here is started.
 
     Raises:
         NoProofError: nothing could be compared; says why.
     """
-    tile = int.from_bytes(shared.key[8:12], "little") % shared.tiles
-    indices = shared.samples(tile)
+    indices = shared.samples(shared.proof_tile)
     options = StreamOptions(skip_bad=False)
 
     def pack() -> PackedPipeline:
@@ -93,12 +105,12 @@ def difference(
         Source(shared.pipeline, b"", pack, at_once=True),
         PROOF_SEED,
         BatchId(PROOF, 0, 0, 0),
-        iter([[PROOF, tile]]),
+        iter([[PROOF]]),
         options,
         [],
     )
     try:
-        made_there = next(theirs)
+        made_there, proof = next(theirs)
         made_here = next(own)
     except NoProofError:
         raise
@@ -107,4 +119,4 @@ def difference(
     finally:
         own.close()
         theirs.close()
-    return first_difference(made_here, made_there)
+    return Finding(first_difference(made_here, made_there), proof)

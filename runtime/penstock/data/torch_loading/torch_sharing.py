@@ -30,7 +30,7 @@ from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline
 from penstock.data.protocol import ShareOptions
 from penstock.data.sharing.parts import parts_of
 from penstock.data.sharing.pipeline import SharedPipeline, shared_pipeline, tile_of
-from penstock.data.torch_loading.sameness import difference
+from penstock.data.torch_loading.sameness import Finding, compare
 from penstock.data.torch_loading.torch_buckets import NOT_SHUFFLED, BucketBatches, why_not_bucketed
 from penstock.data.torch_loading.torch_common import CommonBatches, CommonBuckets
 from penstock.data.window.free_share import FreeShare
@@ -44,7 +44,7 @@ class DiffersError(DataError):
     """What data workers make of a loader's samples is something else: they are not to make any."""
 
 
-_proven: Final[dict[bytes, str | None]] = {}
+_proven: Final[dict[bytes, Finding]] = {}
 """What was found of pipelines that were compared, by digest."""
 
 
@@ -272,7 +272,7 @@ def shared_loader(
 def _compare(
     shared: SharedPipeline, packed: PackedPipeline, consumer: Consumer, local: LocalOptions
 ) -> None:
-    """Have a tile made here and there, once.
+    """Have a tile made here and there, once, and only those asked who make the same.
 
     Raises:
         DiffersError: they are not the same.
@@ -281,11 +281,12 @@ def _compare(
     if packed.digest in _proven:
         found = _proven[packed.digest]
     else:
-        found = difference(shared, packed, consumer, local)
+        found = compare(shared, packed, consumer, local)
         if len(_proven) < MAX_PROVEN:
             _proven[packed.digest] = found
-    if found is not None:
-        raise DiffersError(f"what these make is something else: {found}")
+    if found.difference is not None:
+        raise DiffersError(f"what these make is something else: {found.difference}")
+    consumer.pool.makers.require(packed.digest, found.proof)
 
 
 def draw_as_alone(loader: Any) -> int:

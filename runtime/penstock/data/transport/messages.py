@@ -15,7 +15,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | LEND     | training | block                                             |                  |
 | UNMAP    | training | [block ..]                                        |                  |
 | CODINGS  | training | [coding ..], always                               |                  |
-| OPENED   | worker   | digest, error or ""                               |                  |
+| OPENED   | worker   | digest, error or "" (, proof)                     |                  |
 | BATCH    | worker   | stream, step, structure, bytes, block, cost       | arrays, or none  |
 | PICKLED  | worker   | as BATCH; only from a local worker                |                  |
 | CODED    | worker   | stream, step, structure, bytes, coding, cost      | coded arrays     |
@@ -43,6 +43,8 @@ answers as if it had been given none.
 ``indices`` are those of the step's samples, or the address of a batch of a dataset that is iterated
 (`penstock.data.streams.pipeline`); of one that has ended the answer is ENDED, with a ``problem``
 where it could not be gone on with.
+``proof`` says of a pipeline that jobs share what it makes there
+(`penstock.data.serving.shared.proof`).
 A loader that shares in free order (`penstock.data.sharing`) JOINs with the tiles that it lacks
 (bits) of those that it is to get from this data worker. Its ``indices`` are a number of tiles;
 where there are fewer the answer is ENDED, and a batch comes with the tiles that it is of. READY
@@ -118,7 +120,7 @@ _FIELDS: Final = {
 }
 
 
-_MORE_FIELDS: Final = {MAKE: 5}
+_MORE_FIELDS: Final = {MAKE: 5, OPENED: 3}
 """Kinds of which a field may be left out."""
 
 

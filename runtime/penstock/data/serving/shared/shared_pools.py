@@ -6,28 +6,39 @@ it, and the others, as the training's while all validate, make room for them.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.data.errors import DataError, FrameError
 from penstock.data.ledger import derive_seed
 from penstock.data.memory import SHARED_SHARE, read_memory
 from penstock.data.protocol import SharedTotals
 from penstock.data.serving.consumer_connection import ConsumerConnection, Request
-from penstock.data.serving.shared.collate_guard import CollateGuard, apart
+from penstock.data.serving.shared.collate_guard import CollateGuard
 from penstock.data.serving.shared.common_samples import CommonSamples
 from penstock.data.serving.shared.free_samples import FreeSamples
+from penstock.data.serving.shared.proof import proof_batch, proof_of
 from penstock.data.serving.shared.shared_streams import SharedStreams
-from penstock.data.sharing.pipeline import PROOF, PROOF_SEED, SharedPipeline
+from penstock.data.sharing.pipeline import PROOF, SharedPipeline
 from penstock.data.sharing.pool import SharingError
 from penstock.data.sharing.stream_pipeline import SharedStreamPipeline
 from penstock.data.streams.pipeline import Chain
+
+logger = logging.getLogger(__name__)
 
 MAX_SHARED: Final = 16
 """Datasets that jobs share at once; one of which nobody is to get anything makes room."""
 
 Samples = FreeSamples | CommonSamples | SharedStreams
+
+
+class OpenedPipeline(NamedTuple):
+    """A pipeline that was sent, and what it makes here (`penstock.data.serving.shared.proof`)."""
+
+    pipeline: SharedPipeline
+    proof: bytes
 
 
 class SharedPools:
@@ -40,7 +51,7 @@ class SharedPools:
         self._window = 1
         self._samples: dict[bytes, Samples] = {}
         self._active: frozenset[bytes] = frozenset()
-        self._opened: dict[bytes, SharedPipeline] = {}
+        self._opened: dict[bytes, OpenedPipeline] = {}
         self._guards: dict[bytes, CollateGuard] = {}
         self._before = SharedTotals()  # of those that are no more
 
@@ -63,13 +74,21 @@ class SharedPools:
         """Whether nobody has sent a pipeline that is shared."""
         return not self._opened
 
-    def known(self, digest: bytes) -> SharedPipeline | None:
+    def known(self, digest: bytes) -> OpenedPipeline | None:
         """A pipeline that somebody has sent already."""
         return self._opened.get(digest)
 
-    def open(self, digest: bytes, pipeline: SharedPipeline) -> None:
-        """Somebody has sent a pipeline, and it is opened."""
-        self._opened[digest] = pipeline
+    def open(self, digest: bytes, pipeline: SharedPipeline, proof: bytes) -> None:
+        """Somebody has sent a pipeline, and it is opened; ``proof``: see `prove`."""
+        self._opened[digest] = OpenedPipeline(pipeline, proof)
+
+    def prove(self, pipeline: SharedPipeline) -> bytes:
+        """What a pipeline makes here; empty where it makes nothing that can be sent."""
+        try:
+            return self._proof(pipeline)[1]
+        except Exception as error:  # noqa: BLE001 - the user's code: who asks for batches is told
+            logger.debug("no proof of a pipeline: %s: %s", type(error).__name__, error)
+            return b""
 
     # ------------------------------------------------------------------ who shares
 
@@ -144,7 +163,7 @@ class SharedPools:
 
     def _close(self) -> None:
         """Forget the pipelines of datasets that are shared no more."""
-        for digest, pipeline in list(self._opened.items()):
+        for digest, (pipeline, _) in list(self._opened.items()):
             if pipeline.key not in self._samples:
                 del self._opened[digest]
                 self._guards.pop(digest, None)
@@ -169,7 +188,7 @@ class SharedPools:
         pipeline = request.line.pipelines[request.digest]
         assert isinstance(pipeline, SharedPipeline), "see the data worker"
         if isinstance(request.indices, list) and request.indices[:1] == [PROOF]:
-            return self._proof(pipeline, request.indices[1])
+            return self._proof(pipeline)
         guard = self._guards.setdefault(request.digest, CollateGuard())
         samples = self._of(pipeline)
         assert not isinstance(samples, SharedStreams), "by its key"
@@ -194,13 +213,12 @@ class SharedPools:
             self._divide()
         return batch
 
-    def _proof(self, pipeline: SharedPipeline, tile: Any) -> Any:
-        """A batch of one tile, of a seed that all know, as whoever came first makes samples."""
+    def _proof(self, pipeline: SharedPipeline) -> tuple[Any, bytes]:
+        """What is compared, as whoever came first makes samples, and its digest."""
         others = self._samples.get(pipeline.key)
         maker = pipeline if others is None or isinstance(others, SharedStreams) else others.maker
-        indices = maker.samples(int(tile) % maker.tiles)
-        samples = [apart(one, copies=True) for one in maker.pipeline.samples(PROOF_SEED, indices)]
-        return pipeline.pipeline.collated(PROOF_SEED, indices, samples)
+        batch = proof_batch(pipeline, maker)
+        return batch, proof_of(batch)
 
     def news(self) -> Iterator[tuple[ConsumerConnection, int, int]]:
         """What loaders are to be told: for streams whose number of batches that lie here is new."""
