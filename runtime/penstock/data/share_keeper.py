@@ -37,7 +37,7 @@ from penstock.data.memory import SHARED_SHARE, read_memory
 from penstock.data.outliving import ProcessId
 from penstock.data.processes import cpu_seconds
 from penstock.data.protocol import InputOptions, ShareOptions
-from penstock.data.share_places import ALIVE, LOG, SOCKET, STATE, SUMMARY
+from penstock.data.share_places import ALIVE, LOG, SOCKET, STATE, SUMMARY, open_lock
 from penstock.data.standalone import LocalDataPlane, check_count, configure_log
 from penstock.data.transport.frame import set_send_timeout
 
@@ -83,7 +83,7 @@ class Keeper:
         Raises:
             BlockingIOError: another keeper is alive.
         """
-        alive = (self._folder / ALIVE).open("w")
+        alive = open_lock(self._folder / ALIVE)
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path = self._folder / SOCKET
         path.unlink(missing_ok=True)
@@ -110,7 +110,7 @@ class Keeper:
                 path.unlink(missing_ok=True)  # whoever comes now starts another
         finally:
             await self._end()
-            alive.close()
+            os.close(alive)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One member: what it wants, what it is told, and then nothing until it ends."""

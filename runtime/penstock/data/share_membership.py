@@ -15,11 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from pydantic import BaseModel
+
 from penstock.crds import environment as names
 from penstock.data.interception import environment
 from penstock.data.protocol import InputOptions
-from penstock.data.share_keeper import HELLO_SECONDS, connect, start
-from penstock.data.share_places import LOG, STARTING, group_folder
+from penstock.data.share_keeper import HELLO_SECONDS, MAX_LINE, connect, start
+from penstock.data.share_places import LOG, STARTING, group_folder, open_lock
 
 logger = logging.getLogger(__name__)
 
@@ -100,44 +102,81 @@ class Membership:
                 return
 
 
+class _Answer(BaseModel):
+    """What a keeper says: what is wrong, or what a program is to find in its environment."""
+
+    error: str | None = None
+    environ: dict[str, str] | None = None
+
+
 def join(folder: Path, said: dict[str, Any]) -> tuple[socket.socket, dict[str, str]]:
     """Connect to a group's keeper, which is started where there is none.
 
     Gives the connection, to be kept, and what the program is to find in its environment.
 
     Raises:
-        GroupError: there is none, or it refuses.
+        GroupError: there is none, it refuses, or this process cannot look for it.
     """
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        sock = connect(folder)
-        if sock is None:
-            _start_once(folder)
-            time.sleep(LOOK_SECONDS)
-            continue
-        try:
-            sock.sendall(json.dumps(said).encode() + b"\n")
-            sock.settimeout(max(HELLO_SECONDS, deadline - time.monotonic()))
-            answer = json.loads(sock.makefile().readline() or "null")
-        except (OSError, ValueError):
-            answer = None
-        if answer is None:  # it was about to end
+    try:
+        while time.monotonic() < deadline:
+            sock = connect(folder)
+            if sock is None:
+                _start_once(folder)
+                time.sleep(LOOK_SECONDS)
+                continue
+            try:
+                told = _ask(sock, said, max(time.monotonic() + HELLO_SECONDS, deadline))
+            except BaseException:
+                sock.close()
+                raise
+            if told is not None:
+                return sock, told
             sock.close()
             time.sleep(LOOK_SECONDS)
-            continue
-        if "error" in answer:
-            sock.close()
-            raise GroupError(f"--share: {answer['error']}")
-        return sock, answer["environ"]
+    except OSError as error:
+        raise GroupError(f"--share: {error}") from error
     raise GroupError(
         f"--share: the group's data workers have not started in {START_SECONDS:.0f} s; see "
         f"{folder / LOG}"
     )
 
 
+def _ask(sock: socket.socket, said: dict[str, Any], deadline: float) -> dict[str, str] | None:
+    """What a keeper tells a program; None: it was about to end, and says nothing.
+
+    Raises:
+        GroupError: it refuses, or is no keeper of this release.
+    """
+    line = bytearray()
+    try:
+        sock.sendall(json.dumps(said).encode() + b"\n")
+        while not line.endswith(b"\n") and len(line) <= MAX_LINE:
+            sock.settimeout(max(deadline - time.monotonic(), LOOK_SECONDS))
+            piece = sock.recv(MAX_LINE)
+            if not piece or time.monotonic() > deadline:
+                return None
+            line += piece
+    except OSError:
+        return None
+    try:
+        answer = _Answer.model_validate_json(bytes(line))
+    except ValueError:
+        answer = _Answer()
+    if answer.error is not None:
+        raise GroupError(f"--share: {answer.error}")
+    if answer.environ is None:
+        raise GroupError(
+            f"--share: what keeps the group answers {bytes(line[:80])!r}, as no keeper of this "
+            "release does: end the group's programs, or name another group"
+        )
+    return answer.environ
+
+
 def _start_once(folder: Path) -> None:
-    """Start a keeper unless somebody else is at it."""
-    with (folder / STARTING).open("w") as lock:
+    """Start a keeper unless somebody else is at it. Raises OSError."""
+    lock = open_lock(folder / STARTING)
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -151,3 +190,5 @@ def _start_once(folder: Path) -> None:
             time.sleep(LOOK_SECONDS)
         if sock is not None:
             sock.close()
+    finally:
+        os.close(lock)

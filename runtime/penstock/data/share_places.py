@@ -24,6 +24,15 @@ SUMMARY: Final = "last.json"
 LOG: Final = "keeper.log"
 
 
+def open_lock(path: Path) -> int:
+    """A descriptor of a file to be locked, made if it is not there; never waits for anybody.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+
+
 def checked_group(name: str) -> str:
     """A group's name; raises ValueError for what is none."""
     if not GROUP.fullmatch(name):
