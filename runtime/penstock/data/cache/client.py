@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.data.cache import messages
@@ -119,7 +119,7 @@ class CacheClient:
                 self.note_times("memory", path, size, begun, hits=hits, hit_bytes=size)
                 return Answer(content, start=key.start + at)
         which = [messages.written(file), key.number, wanted is not None and wanted.little]
-        found, source = self._ask(descriptor, path, which, key.length if wanted else None)
+        found, source = self._ask(descriptor, path, which, key)
         if found.content is None:
             return found
         self.note_times(source, path, len(found.content), begun)
@@ -186,33 +186,40 @@ class CacheClient:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return None
-        sock = None
+        sock, given = None, ()
         try:
             sock = self._connections.take()
             header = [messages.CACHE_PROTOCOL_VERSION, path, part]
             frame.send(sock, messages.ENTER, header, (), (folder,))
             answer = frame.receive(sock, messages.no_body, messages.MAX_HEADER_BYTES)
+            given = answer.descriptors
+            values = messages.fields(answer.kind, answer.header)
         except (FrameError, TimeoutError, OSError, ValueError) as error:
+            _close(given)
             if sock is not None:
                 sock.close()
             raise OSError(str(error)) from error
         finally:
             os.close(folder)
         self._connections.give_back(sock)
-        if answer.kind == messages.GRANTED and len(answer.descriptors) == 1:
-            return answer.descriptors[0], int(answer.header[0])
-        for descriptor in answer.descriptors:
-            os.close(descriptor)
+        if answer.kind == messages.GRANTED and len(given) == 1:
+            return given[0], values[0]
+        _close(given)
         return None
 
-    def _ask(
-        self, descriptor: int, path: str, which: list[Any], length: int | None = None
-    ) -> tuple[Answer, str]:
+    def _ask(self, descriptor: int, path: str, which: list[Any], key: Key) -> tuple[Answer, str]:
         """What the daemon says of a file, and where it has that from: memory or storage.
 
-        ``which``: file, range, and whether little of it is read; ``length``: bytes of a range.
+        ``which``: file, range, and whether little of it is read.
         """
         source = "memory"
+
+        def room(size: int) -> memoryview:
+            now = key_of(os.fstat(descriptor), key.number).length  # it may just have grown
+            if size not in (key.length, now):
+                raise FrameError(f"{size} bytes where {key.length} were asked for")
+            return _fresh(size)
+
         try:
             sock = self._connections.take()
         except OSError as error:
@@ -221,14 +228,11 @@ class CacheClient:
         try:
             header = [messages.CACHE_PROTOCOL_VERSION, path, *which]
             frame.send(sock, messages.ASK, header, (), (descriptor,))
-            answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
+            answer = frame.receive(sock, room, messages.MAX_HEADER_BYTES)
             if answer.kind == messages.READING:
                 source = "storage"
-                size = os.fstat(descriptor).st_size if length is None else length
-                answer = self._announced(sock, size)
+                answer = self._announced(sock, key.length, room)
             found = _answer(answer)
-            if length is not None and found.content is not None and len(found.content) != length:
-                raise FrameError(f"{len(found.content)} bytes of a range of {length}")
         except CacheError as error:
             sock.close()
             self._note_failure(error, PAUSES[-1])
@@ -241,7 +245,7 @@ class CacheClient:
         self._connections.give_back(sock)
         return found, source
 
-    def _announced(self, sock: socket.socket, size: int) -> frame.Frame:
+    def _announced(self, sock: socket.socket, size: int, room: frame.Allocate) -> frame.Frame:
         """What comes after the daemon has announced that a file of that size takes longer.
 
         Raises:
@@ -251,7 +255,7 @@ class CacheClient:
         for _ in range(messages.MOST_READINGS):
             frame.set_timeouts(sock, in_time)
             deadline = time.monotonic() + in_time
-            answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES, deadline)
+            answer = frame.receive(sock, room, messages.MAX_HEADER_BYTES, deadline)
             if answer.kind != messages.READING:
                 break
         frame.set_timeouts(sock, self._answer_seconds)
@@ -271,7 +275,9 @@ class CacheClient:
             if answer.kind == messages.READING:
                 frame.send(sock, messages.CONTENT, [len(content), None], [content])
                 answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
-            if answer.kind != messages.PLACE:
+            if answer.kind == messages.PLACE:
+                messages.fields(answer.kind, answer.header)
+            else:
                 _answer(answer)
         except (CacheError, FrameError, TimeoutError, OSError) as error:
             if sock is not None:
@@ -336,8 +342,9 @@ class CacheClient:
                 answer = frame.receive(sock, messages.no_body)
             except (FrameError, TimeoutError) as error:
                 raise CacheError(f"the cache at {self._place}: {error}") from error
-        if answer.kind != messages.STAT:
-            raise CacheError(f"the cache at {self._place} refuses: {answer.header}")
+        if answer.kind != messages.STAT or not _is_report(answer.header):
+            said = str(answer.header)
+            raise CacheError(f"the cache at {self._place} refuses: {said:.200}")
         return answer.header
 
     def _leave_alone(self, seconds: float) -> None:
@@ -367,6 +374,15 @@ def _begin_in_children(begin: weakref.WeakMethod[Callable[[], None]]) -> None:
             there()
 
     os.register_at_fork(after_in_child=after)
+
+
+def _is_report(header: Any) -> bool:
+    return isinstance(header, dict) and all(isinstance(one, dict) for one in header.values())
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _fresh(size: int) -> memoryview:

@@ -26,6 +26,8 @@ PART_BITS: Final = 40
 _ENTRY: Final = struct.Struct("<QQQqQII")
 _TIMES: Final = struct.Struct("<Q")
 _CHECKED: Final = 44
+LEAST_BYTES: Final = HEADER_BYTES + WAYS * _ENTRY.size
+"""Of an index."""
 _MIX: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 _NONE: Final = bytes(_ENTRY.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from penstock.data.cache.index import IN_USE, Index, part_of
+from penstock.data.cache.index import IN_USE, LEAST_BYTES, Index, part_of
 from penstock.data.cache.policy import Key
 
 
@@ -21,7 +21,12 @@ class MappedPath:
         ``largest``: bytes of the largest file that is kept as a whole.
         """
         self.largest = largest
-        self._index = Index(_map(index))
+        memory = _map(index)
+        if len(memory) < LEAST_BYTES:
+            size = len(memory)
+            memory.close()
+            raise ValueError(f"an index of {size} bytes; it has {LEAST_BYTES} at least")
+        self._index = Index(memory)
         self._stamp = self._index.stamp
         self._parts: dict[int, memoryview] = {}
 
