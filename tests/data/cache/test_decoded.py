@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from penstock.data.cache import interception, messages
 from penstock.data.cache.client import CacheClient
 from penstock.data.cache.decoded.exchange import ResultExchange
 from penstock.data.cache.decoded.functions import FIRST, KeptFunctions
-from penstock.data.cache.decoded.identity import function_digest
+from penstock.data.cache.decoded.identity import MOST_BYTES, MOST_VALUES, function_digest
 from penstock.data.cache.decoded.results import decoded, encoded
 from penstock.data.errors import FrameError
 from penstock.data.pipeline import Pipeline, Stage
@@ -294,6 +296,101 @@ def test_functions_are_known_by_what_they_do(monkeypatch: pytest.MonkeyPatch) ->
     assert before != function_digest(scaled)
     assert function_digest(Pictures([]).__getitem__) is None
     assert function_digest(len) is None
+
+
+def naming(constant: Any) -> Any:
+    """A function that names a constant."""
+    return lambda path: (path, constant)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (((1, 2), (3,)), ((1,), (2, 3))),
+        ([1], (1,)),
+        ([], ()),
+        ({1, 2}, {3, 4}),
+        ({"a": 1}, {"a": 2}),
+        (np.zeros((2, 3)), np.zeros((3, 2))),
+        (np.zeros(2, np.float32), np.zeros(1, np.float64)),
+        (np.zeros(2), np.ones(2)),
+        (torch.zeros(2), torch.ones(2)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
+        (torch.zeros(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16)),
+        (range(3), range(4)),
+        (Path("/a"), Path("/b")),
+    ],
+)
+def test_functions_that_name_other_constants_are_others(one: Any, other: Any) -> None:
+    assert function_digest(naming(one)) == function_digest(naming(copy.deepcopy(one))) is not None
+    assert function_digest(naming(one)) != function_digest(naming(other))
+
+
+class Broken:
+    @property
+    def __array_interface__(self) -> Any:
+        raise ZeroDivisionError
+
+
+def in_itself() -> Any:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+def without_a_value() -> Any:
+    def function(path: str) -> Any:
+        return later(path)
+
+    digest = function_digest(function)
+
+    def later(path: str) -> Any:
+        return path
+
+    return digest
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        in_itself(),
+        Broken(),
+        np.array([object()]),
+        np.zeros(MOST_BYTES + 1, np.uint8),
+        torch.zeros(MOST_BYTES + 1, dtype=torch.uint8),
+        [0] * (MOST_VALUES + 1),
+        torch.zeros(2, device="meta"),
+    ],
+    ids=lambda constant: type(constant).__name__,
+)
+def test_what_cannot_be_looked_at_is_not_known(constant: Any) -> None:
+    assert function_digest(naming(constant)) is None
+
+
+def test_a_name_without_a_value_yet_is_not_known() -> None:
+    assert without_a_value() is None
+
+
+def test_a_fifo_is_read_once(one: interception.Interception, folder: Path) -> None:
+    fifo = folder / "fifo"
+    os.mkfifo(fifo)
+
+    def read(path: str) -> Any:
+        with open(path, "rb") as file:  # noqa: PTH123 - as torchvision does
+            return np.frombuffer(file.read(), np.uint8)
+
+    assert one.functions is not None
+    reading = threading.Thread(target=lambda: found.append(one.functions.of(read)(str(fifo))))
+    found: list[Any] = []
+    reading.start()
+    with fifo.open("wb", buffering=0) as file:
+        file.write(b"once")
+    reading.join(20)
+    if waits := reading.is_alive():  # for somebody else who writes
+        fifo.open("wb").close()
+        reading.join()
+    assert not waits, "it is read a second time"
+    assert [bytes(each) for each in found] == [b"once"]
 
 
 VALUES = st.recursive(

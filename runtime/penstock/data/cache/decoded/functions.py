@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -71,8 +72,10 @@ class KeptFunction:
         if digest is None or place is None:
             return self.function(file, *others, **named)
         try:
+            if not stat.S_ISREG(Path(file).stat().st_mode):  # a FIFO is read once, and waited for
+                return self.function(file)
             descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except (OSError, ValueError):
             return self.function(file)  # which says what is wrong with it
         try:
             content, wanted = self._results.ask(descriptor, place[0], digest)

@@ -12,13 +12,23 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
+
+import numpy as np
 
 from penstock.crds import environment as names
 
 MOST_FUNCTIONS: Final = 256
-_PLAIN: Final = (int, float, complex, str, bytes, bool, type(None))
+MOST_DEPTH: Final = 32
+"""Of containers in one another."""
+MOST_VALUES: Final = 1 << 18
+"""Of one container: to look at more takes longer than a second."""
+MOST_BYTES: Final = 64 << 20
+"""Of one array."""
+_PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), range, PurePath)
+_CONTAINERS: Final = (tuple, list, dict, set, frozenset)
 
 
 def function_digest(function: Any, environ: Mapping[str, str] = os.environ) -> bytes | None:
@@ -26,15 +36,12 @@ def function_digest(function: Any, environ: Mapping[str, str] = os.environ) -> b
 
     They are of the job alone that holds a token: nobody else can name what it keeps.
     """
-    found = hashlib.blake2b(digest_size=32)
-    seen: set[int] = set()
     try:
-        for part in _parts(function, seen):
-            found.update(f"{len(part)} ".encode() + part)
-    except _UnknownError:
+        found = _summed(_parts(function, set()))
+    except Exception:  # noqa: BLE001 - what code names may be anything, and raise anything
         return None
     secret = environ.get(names.JOB_TOKEN, "").encode()
-    return hmac.digest(hashlib.sha256(secret).digest(), found.digest(), "sha256")
+    return hmac.digest(hashlib.sha256(secret).digest(), found, "sha256")
 
 
 class _UnknownError(Exception):
@@ -67,7 +74,11 @@ def _function(function: FunctionType, seen: set[int]) -> Iterator[bytes]:
     yield from _value(function.__defaults__, seen)
     yield from _value(function.__kwdefaults__, seen)
     for cell in function.__closure__ or ():
-        yield from _value(cell.cell_contents, seen)
+        try:
+            content = cell.cell_contents
+        except ValueError:  # it has none yet
+            raise _UnknownError from None
+        yield from _value(content, seen)
     for name in sorted(_names(function.__code__)):
         if name in function.__globals__:
             yield name.encode()
@@ -92,28 +103,57 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
-def _value(value: Any, seen: set[int]) -> Iterator[bytes]:
+def _value(value: Any, seen: set[int], depth: int = 0) -> Iterator[bytes]:
     """What code names: constants by what they are, code by what it does, others by their kind."""
+    if depth > MOST_DEPTH:
+        raise _UnknownError
+    kind = type(value)
     if isinstance(value, _PLAIN):
-        yield repr((type(value).__name__, value)).encode()
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _value(one, seen)
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield repr(key).encode()
-            yield from _value(one, seen)
+        yield repr((kind.__name__, value)).encode()
+    elif isinstance(value, _CONTAINERS):
+        if len(value) > MOST_VALUES:
+            raise _UnknownError
+        yield f"{kind.__name__} of {len(value)}".encode()
+        inner = value.items() if isinstance(value, dict) else value
+        parts = [_summed(_value(one, seen, depth + 1)) for one in inner]
+        yield from sorted(parts) if isinstance(value, set | frozenset) else parts
     elif isinstance(value, FunctionType):
         yield from _function(value, seen)
     elif isinstance(value, ModuleType):
         yield value.__name__.encode()
         yield _version(value.__name__)
-    elif hasattr(value, "__array_interface__"):
-        yield value.tobytes()
+    elif (array := _array(value)) is not None:
+        yield f"{kind.__qualname__} {array[0]}".encode()
+        yield array[1]
     else:
-        kind = value if isinstance(value, type) else type(value)
-        yield f"{kind.__module__}.{kind.__qualname__}".encode()
-        yield _version(kind.__module__)
+        if not isinstance(value, type):
+            value = kind
+        yield f"{value.__module__}.{value.__qualname__}".encode()
+        yield _version(value.__module__)
+
+
+def _array(value: Any) -> tuple[str, bytes] | None:
+    """Type, shape and numbers of an array or a tensor; None: it is none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.nbytes > MOST_BYTES:
+            raise _UnknownError
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        # NumPy has not all of its types.
+        return f"{value.dtype} {tuple(value.shape)}", flat.view(torch.uint8).numpy().tobytes()
+    if not hasattr(value, "__array_interface__"):
+        return None
+    array = np.asarray(value)
+    if array.nbytes > MOST_BYTES or array.dtype.hasobject:
+        raise _UnknownError
+    return f"{array.dtype.str} {array.shape}", array.tobytes()
+
+
+def _summed(parts: Iterator[bytes]) -> bytes:
+    found = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        found.update(f"{len(part)} ".encode() + part)
+    return found.digest()
 
 
 def _version(module: str | None) -> bytes:
