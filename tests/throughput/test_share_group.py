@@ -43,6 +43,30 @@ def test_they_drain_when_the_need_falls_from_those_with_most() -> None:
     assert divide(0, {"a": 2, "b": 1}) == {"a": 0, "b": 0}
 
 
+def one_by_one(need: int, have: dict[str, int]) -> dict[str, int]:
+    """The rule, as it is said."""
+    parts = dict(have)
+    while parts and sum(parts.values()) < need:
+        parts[min(parts, key=lambda uid: (parts[uid], uid))] += 1
+    while parts and sum(parts.values()) > need:
+        most = max(parts.values())
+        parts[max(uid for uid, count in parts.items() if count == most)] -= 1
+    return parts
+
+
+@given(need=st.integers(0, 300), have=HAVING)
+def test_they_are_divided_one_by_one(need: int, have: dict[str, int]) -> None:
+    assert divide(need, have) == one_by_one(need, have)
+
+
+def test_a_member_that_says_anything_costs_no_time() -> None:
+    """What members say of their speed and their data workers is theirs to say."""
+    most = 1 << 53
+    assert divide(most, {"a": 0, "b": 3}) == {"a": most // 2, "b": most // 2}
+    assert divide(5, {"a": most, "b": 3}) == {"a": 3, "b": 2}
+    assert group_need(4, 1e-300, [1e-300, 1e12]) == 4
+
+
 @given(need=st.integers(0, 300), have=HAVING)
 def test_parts_add_up_to_the_need_and_change_no_more_than_they_must(
     need: int, have: dict[str, int]

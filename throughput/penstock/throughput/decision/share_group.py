@@ -13,7 +13,6 @@ has, so that members that are planned for at different times are planned for ali
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Mapping
 
@@ -29,7 +28,8 @@ def group_need(own_need: float, own_rate: float, rates: Iterable[float]) -> floa
     fastest = max((rate for rate in rates if math.isfinite(rate)), default=0.0)
     if not own_rate > 0 or not fastest > own_rate:
         return own_need
-    return own_need * fastest / own_rate
+    need = own_need * fastest / own_rate
+    return need if math.isfinite(need) else own_need
 
 
 def divide(need: int, have: Mapping[str, int]) -> dict[str, int]:
@@ -45,13 +45,29 @@ def divide(need: int, have: Mapping[str, int]) -> dict[str, int]:
     parts = {uid: max(0, have[uid]) for uid in sorted(have)}
     if not parts:
         return {}
-    order = {uid: number for number, uid in enumerate(parts)}
     change = max(0, need) - sum(parts.values())
-    sign = 1 if change > 0 else -1
-    heap = [(sign * count, sign * order[uid], uid) for uid, count in parts.items()]
-    heapq.heapify(heap)
-    for _ in range(abs(change)):
-        count, rank, uid = heapq.heappop(heap)
-        parts[uid] += sign
-        heapq.heappush(heap, (count + 1, rank, uid))
+    # All who have fewer, or more, come to one level, and some of them one further.
+    low, high = (min(parts.values()), need) if change > 0 else (0, max(parts.values()))
+    while low < high:
+        level = (low + high + (change > 0)) // 2
+        fits = _moved(parts, level, rising=change > 0) <= abs(change)
+        if change > 0:
+            low, high = (level, high) if fits else (low, level - 1)
+        else:
+            low, high = (low, level) if fits else (level + 1, high)
+    left = abs(change) - _moved(parts, low, rising=change > 0)
+    if change > 0:
+        parts = {uid: max(count, low) for uid, count in parts.items()}
+        further = [uid for uid, count in parts.items() if count == low][:left]
+    else:
+        parts = {uid: min(count, low) for uid, count in parts.items()}
+        further = [uid for uid, count in reversed(parts.items()) if count == low][:left]
+    for uid in further:
+        parts[uid] += 1 if change > 0 else -1
     return parts
+
+
+def _moved(parts: Mapping[str, int], level: int, *, rising: bool) -> int:
+    """By how many data workers all parts below a level, or above it, differ from it."""
+    sign = 1 if rising else -1
+    return sum(max(0, sign * (level - count)) for count in parts.values())
