@@ -279,6 +279,8 @@ def _run(
             data_workers = choice.data_workers or None
     if share is not None and address is not None:
         raise typer.BadParameter("--share is for one machine; a job says input.share in its spec")
+    if share is None and (share_order != "free" or share_window is not None):
+        raise typer.BadParameter("--share-order and --share-window go with --share, and a name")
     if partition:
         chosen = _partition(partition)
         os.environ[names.PARTITION] = chosen.lower()
@@ -386,15 +388,33 @@ def _begin_cache(
     from penstock.data.cache.locations import checked_path, parse_memory
 
     if memory is None or not paths:
-        raise typer.BadParameter("--cache and --cache-path go together: 4GiB, and what for")
+        raise typer.BadParameter(
+            "--cache BYTES and --cache-path FOLDER go together, as --cache 4GiB --cache-path data"
+        )
     try:
         size = parse_memory(memory)
         kept = _member(CacheForm, "--cache-form", form, CacheForm.RAW)
     except ValueError as error:
         raise typer.BadParameter(f"--cache: {error}") from error
     folders = [checked_path(str(Path(path).absolute())) for path in paths]
+    for problem in _doubts(size, folders):
+        typer.echo(f"penstock run: {problem}", err=True)
     beside = beside_program(size, folders, os.environ, kept)
     os.environ.update(context.with_resource(beside))
+
+
+def _doubts(size: int, folders: list[str]) -> list[str]:
+    """What of a cache is most likely a slip; it begins all the same."""
+    from penstock.data.memory import read_memory
+
+    said = [
+        f"--cache-path: {folder}: there is no such folder yet; what is read below it is kept"
+        for folder in folders
+        if not Path(folder).is_dir()
+    ]
+    if size > (limit := read_memory().limit):
+        said.append(f"--cache: {size} bytes are more than the memory here, {limit}")
+    return said
 
 
 def _choice(file: Path, command: list[str]) -> Any:

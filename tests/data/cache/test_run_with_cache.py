@@ -143,3 +143,29 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path: Path) -> None:
     until(lambda: not serves(where, [str(tmp_path)]))
     running.stdin.close()
     running.stdout.close()
+
+
+def begun(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, "run", *options, "--", sys.executable, "-c", "print('ran')"],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def test_a_folder_that_is_not_there_and_too_much_memory_are_told(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere"
+    done = begun("--cache", "4000TiB", "--cache-path", str(missing))
+    assert done.returncode == 0
+    assert f"--cache-path: {missing}: there is no such folder yet" in done.stderr
+    assert "are more than the memory here" in done.stderr
+    assert "no such folder" not in begun("--cache", "1MiB", "--cache-path", str(tmp_path)).stderr
+
+
+@pytest.mark.parametrize("option", [["--share-order", "common"], ["--share-window", "1Gi"]])
+def test_options_of_sharing_need_a_group(option: list[str]) -> None:
+    done = begun(*option)
+    assert done.returncode == 2
+    assert "go with --share" in done.stderr
