@@ -1,7 +1,9 @@
 """Where a group of programs on one machine meets: a folder of the user's own, with a socket.
 
 `$XDG_RUNTIME_DIR/penstock/share/GROUP`, or below ``/tmp/penstock-UID`` where there is no such
-folder. Nobody else may look into it, and one that somebody else made is refused.
+folder. Programs that are started by hand, by cron or by another job find the same one: without the
+variable that of the user's login is taken where it is there, and `$TMPDIR` is not asked. Nobody
+else may look into it, and one that somebody else made is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 MAX_PATH_BYTES: Final = 107
+LOGINS: Final = Path("/run/user")
+TEMPORARY: Final = Path("/tmp")  # noqa: S108 - a folder of the user's own is made there
 GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 SOCKET: Final = "keeper.sock"
 STARTING: Final = "starting.lock"
@@ -43,14 +47,29 @@ def checked_group(name: str) -> str:
     return name
 
 
+def _of_login() -> str:
+    """The folder that a login of this user has; empty where there is none."""
+    folder = LOGINS / str(os.getuid())
+    try:
+        found = folder.lstat()
+    except OSError:
+        return ""
+    private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+    return str(folder) if private and found.st_uid == os.getuid() else ""
+
+
+def _temporary() -> Path:
+    return TEMPORARY if os.access(TEMPORARY, os.W_OK) else Path(tempfile.gettempdir())
+
+
 def group_folder(group: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of a group, made if it is not there.
 
     Raises:
         OSError: it is somebody else's, others may look into it, or its name is too long.
     """
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    base = Path(runtime) if runtime else Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
+    runtime = environ.get("XDG_RUNTIME_DIR", "") or _of_login()
+    base = Path(runtime) if runtime else _temporary() / f"penstock-{os.getuid()}"
     above = base / "penstock" if runtime else base
     for folder in (base, above, above / "share", above / "share" / group):
         folder.mkdir(mode=0o700, exist_ok=True)
