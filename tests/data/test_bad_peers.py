@@ -124,7 +124,7 @@ def test_a_data_worker_that_stalls_within_a_batch_is_done_without(
     assert line.seals is not None
     reader = frame.Reader(line.sock, line.seals.receiving)
     pipeline = reader.receive(lambda size: memoryview(bytearray(size)))
-    line.send(messages.OPENED, [pipeline.header[0], ""])
+    line.send(messages.OPENED, [pipeline.header[0], "", ""])
     asked = reader.receive(lambda size: memoryview(bytearray(size)))
     assert asked.kind == messages.MAKE
     line.sock.sendall(b"PNS1" + bytes(5))

@@ -12,17 +12,21 @@ from typing import Any
 import cloudpickle
 
 from penstock.data.errors import PipelineTooLargeError
+from penstock.data.origin import note_module
 
 
-def dumps_within(value: Any, limit: int) -> bytes:
-    """As `cloudpickle.dumps`.
+def dumps_within(value: Any, limit: int, modules: set[str] | None = None) -> bytes:
+    """As `cloudpickle.dumps`; ``modules`` gets the names of those whose code it refers to.
 
     Raises:
         PipelineTooLargeError: it has more than ``limit`` bytes.
         Exception: whatever the classes of the value raise.
     """
     file = Bounded(limit)
-    BoundedPickler(file, limit).dump(value)
+    pickler = BoundedPickler(file, limit)
+    pickler.dump(value)
+    if modules is not None:
+        modules |= pickler.modules
     return file.getvalue()
 
 
@@ -53,8 +57,10 @@ class BoundedPickler(cloudpickle.Pickler):  # type: ignore[misc]  # has no types
     def __init__(self, file: io.BytesIO, limit: int) -> None:
         super().__init__(file)
         self._limit = self._left = limit
+        self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
+        note_module(obj, self.modules)
         size = getattr(obj, "nbytes", None) if not isinstance(obj, type) else None
         if type(size) is int:
             self._left -= size

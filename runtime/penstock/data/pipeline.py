@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import pickle
 import struct
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import msgpack
 
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.kept import kept_functions
 from penstock.data.ledger import derive_seed
+from penstock.data.origin import Origin
 from penstock.data.seeding import (
     ALL,
     Draws,
@@ -313,25 +309,33 @@ def pack_pipeline(pipeline: AnyPipeline, token: str) -> PackedPipeline:
     """
     from penstock.data.bounded_pickle import dumps_within
 
-    place = msgpack.packb([sys.path, str(Path.cwd()), sys.argv])
+    modules: set[str] = set()
     try:
-        blob = _LENGTH.pack(len(place)) + place + dumps_within(pipeline, MAX_PIPELINE_BYTES)
+        pickled = dumps_within(pipeline, MAX_PIPELINE_BYTES, modules)
     except NotPortableError:
         raise
     except Exception as error:  # pickling runs code of the user's classes
         raise NotPortableError(
             f"the dataset or collate function cannot be pickled: {type(error).__name__}: {error}"
         ) from error
+    place = Origin.here(modules, pickled).packed()
+    blob = _LENGTH.pack(len(place)) + place + pickled
     digest = hashlib.sha256(blob).digest()
     return PackedPipeline(digest, sign(token, blob), blob, pipeline.weights)
 
 
 def open_pipeline(
-    blob: bytes | memoryview, signature: object, token: str, *, place: bool = True
+    blob: bytes | memoryview,
+    signature: object,
+    token: str,
+    *,
+    place: bool = True,
+    checked: bool = True,
 ) -> AnyPipeline:
     """Check and unpack, in the place it comes from as far as that exists here.
 
-    Without ``place`` this process stays in the folder, and has the arguments, that it has.
+    Without ``place`` this process stays in the folder, and has the arguments, that it has; with
+    ``checked`` its modules are to have the code that they have there.
 
     Raises:
         SignatureError: it was not signed with this job's token.
@@ -340,7 +344,8 @@ def open_pipeline(
     if not signed(token, blob, signature):
         raise SignatureError("the pipeline's signature is not of this job's token: not opened")
     start = _LENGTH.size + _LENGTH.unpack_from(blob)[0]
-    _take_place(*msgpack.unpackb(blob[_LENGTH.size : start]), whole=place)
+    origin = Origin.unpacked(blob[_LENGTH.size : start])
+    origin.take(whole=place)
     try:
         # The signature above is what makes this safe: it is the job's own definition.
         pipeline = pickle.loads(memoryview(blob)[start:])  # noqa: S301
@@ -350,18 +355,6 @@ def open_pipeline(
         ) from error
     if not isinstance(pipeline, AnyPipeline):
         raise NotPortableError(f"a {type(pipeline).__name__} where a pipeline was due")
+    if checked:
+        origin.check_code()
     return pipeline
-
-
-def _take_place(path: list[str], folder: str, arguments: list[str], *, whole: bool) -> None:
-    """Be where the pipeline comes from, as far as that exists here.
-
-    Modules, and with ``whole`` relative files, and the program's arguments, which datasets of
-    scripts read.
-    """
-    sys.path.extend(entry for entry in path if entry not in sys.path and Path(entry).exists())
-    if not whole:
-        return
-    sys.argv[:] = arguments
-    if Path(folder).is_dir():
-        os.chdir(folder)

@@ -317,3 +317,100 @@ def test_a_folder_whose_name_is_too_long_is_refused(group: Group, tmp_path: Path
     long.mkdir(mode=0o700)
     _, errors = group.start(XDG_RUNTIME_DIR=str(long)).communicate(timeout=patient(10))
     assert "a socket's name has at most 107 bytes" in " ".join(errors.replace("│", "").split())
+
+
+@pytest.mark.slow
+def test_whoever_nearly_shares_is_told_what_differs(group: Group) -> None:
+    go = group.script.with_name("go")
+    first = group.start("--wait-for", str(go))
+    trains(first)
+    seen, errors = result(group.start("--bad", "5000"))
+    go.touch()
+    exact(seen)
+    assert "a loader is shared with nobody yet: another program of the group has a" in errors
+    assert "with another dataset.bad, and only what is the same is shared" in errors
+    seen, errors = result(first)
+    assert "nobody yet" not in errors
+
+
+MODULE: str = textwrap.dedent(
+    """
+    import torch
+    from torch.utils.data import Dataset
+
+    SHIFTED = ()
+
+    class Numbers(Dataset):
+        def __init__(self, size=200):
+            self.size = size
+        def __len__(self):
+            return self.size
+        def __getitem__(self, index):
+            with open("numbers/shift") as file:
+                shift = float(file.read().split()[index])
+            return torch.tensor([index, index + shift + (0.5 if index in SHIFTED else 0)])
+    """
+)
+IMPORTING = textwrap.dedent(
+    """
+    import json, os, sys, time
+    from torch.utils.data import DataLoader
+    from numbers_of_a_test import Numbers
+
+    shuffled = DataLoader(Numbers(), 16, shuffle=True)
+    evaluated = DataLoader(Numbers(), 16)
+    epochs = []
+    for epoch in range(2):
+        epochs.append([pair for batch in shuffled for pair in batch.tolist()])
+        epochs.append([pair for batch in evaluated for pair in batch.tolist()])
+        if epoch == 0:
+            print("training", flush=True)
+            while len(sys.argv) > 1 and not os.path.exists(sys.argv[1]):
+                time.sleep(0.01)
+    print(json.dumps(epochs), flush=True)
+    """
+)
+
+
+def _folder(where: Path, shifted: tuple[int, ...] = (), other: tuple[int, ...] = ()) -> Path:
+    """One with a program, its module and its files; a few of its samples may be others."""
+    (where / "numbers").mkdir(parents=True, exist_ok=True)
+    shifts = " ".join("0.25" if index in other else "0" for index in range(200))
+    (where / "numbers" / "shift").write_text(shifts)
+    (where / "numbers_of_a_test.py").write_text(MODULE.replace("= ()", f"= {shifted}"))
+    (where / "train.py").write_text(IMPORTING)
+    return where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["code", "folder"])
+def test_a_few_samples_that_are_others_are_nobody_elses(
+    group: Group, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    go = group.script.with_name("go")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    group._environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    one = _folder(group.script.parent)
+    group.script = one / "train.py"
+    monkeypatch.chdir(one)
+    first = group.start(str(go))
+    trains(first)
+    few = (3, 77, 190)
+    if what == "code":  # edited, while the first one trains
+        _folder(one, shifted=few)
+    else:
+        second = _folder(one / "other", other=few)
+        monkeypatch.chdir(second)
+        group.script = second / "train.py"
+    later = group.start()
+    seen, errors = result(later)
+    go.touch()
+    added = 0.5 if what == "code" else 0.25
+    for epoch in seen:
+        assert sorted(epoch) == [[index, index + added * (index in few)] for index in range(200)]
+    assert "cannot open the pipeline and is not used" in errors
+    assert ("is another here" if what == "code" else "names files from the folder") in errors
+    kept, errors = result(first)
+    for epoch in kept:
+        assert sorted(epoch) == [[index, index] for index in range(200)]
+    assert "not used" not in errors

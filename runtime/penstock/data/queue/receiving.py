@@ -256,7 +256,7 @@ class _Receiver:
                 makers.request(queue)
             makers.lock.notify_all()
 
-    def _take_opened(self, digest: bytes, problem: str, proof: bytes = b"") -> None:
+    def _take_opened(self, digest: bytes, problem: str, note: str, proof: bytes = b"") -> None:
         link, makers = self._link, self._makers
         with makers.lock:
             if link.note_opened(digest, refused=bool(problem), proof=proof):
@@ -267,6 +267,8 @@ class _Receiver:
                     text = f"cannot open the pipeline and is not used: {problem}"
                     makers.complaints.add(f"data worker {link.name}", text)
                 makers.check_proof(link, digest)
+                if note:
+                    makers.complaints.add("a loader is shared with nobody yet:", note)
                 makers.request_all()
             makers.lock.notify_all()
 

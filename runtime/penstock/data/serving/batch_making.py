@@ -128,7 +128,7 @@ def reopening(
     def reopen() -> StreamPipeline:
         if first:
             return first.pop()
-        again = open_pipeline(blob, signature, token)
+        again = open_pipeline(blob, signature, token, place=False, checked=False)
         if isinstance(again, SharedStreamPipeline):
             again = again.pipeline
         assert isinstance(again, StreamPipeline), "as it was the first time"

@@ -67,6 +67,7 @@ from penstock.data.serving.shared.common_samples import GoneError
 from penstock.data.serving.shared.free_samples import BatchOfTilesError, NothingLeftError
 from penstock.data.serving.shared.shared_pools import SharedPools
 from penstock.data.serving.stage_before import STAGE, StageBefore
+from penstock.data.sharing.likeness import unlike
 from penstock.data.sharing.pipeline import SharedPipeline
 from penstock.data.sharing.stream_pipeline import SharedStreamPipeline
 from penstock.data.signature import signed
@@ -198,19 +199,22 @@ class DataWorker:
     def _open(
         self, line: ConsumerConnection, digest: bytes, signature: Any, blob: memoryview
     ) -> None:
-        problem, proof = "", []
+        problem, note, proof = "", "", []
         if (known := self._shared.known(digest)) is not None:
             line.pipelines[digest] = known.pipeline
-            self.reply(line, messages.OPENED, [digest, problem, known.proof])
+            self.reply(line, messages.OPENED, [digest, "", "", known.proof])
             return
         try:
             token = signer(self._token, self._group, line, blob, signature)
-            opened = open_pipeline(blob, signature, token, place=self._shared.empty)
+            others = [one for one in self._lines.values() if one is not line and one.pipelines]
+            place = self._shared.empty and not others  # nobody's files are elsewhere then
+            opened = open_pipeline(blob, signature, token, place=place, checked=not line.local)
             if isinstance(opened, SharedPipeline):
                 prepare(opened.pipeline, self._rank)
                 proof = [self._shared.prove(opened)]
                 opened = replace(opened, pipeline=place_collate(opened.pipeline, self.memory))
                 self._shared.open(digest, opened, *proof)
+                note = self._unlike(line, opened)
             elif isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
                 opened = replace(opened, fresh=reopening(opened, blob, signature, token))
             elif isinstance(opened, SharedStreamPipeline):
@@ -229,7 +233,15 @@ class DataWorker:
         except DataError as error:
             logger.error("the pipeline of %s: %s", line.name, error)
             problem = text_of(str(error), messages.MAX_TEXT)
-        self.reply(line, messages.OPENED, [digest, problem, *proof])
+        self.reply(line, messages.OPENED, [digest, problem, note, *proof])
+
+    def _unlike(self, line: ConsumerConnection, opened: SharedPipeline) -> str:
+        """What a program is to know of a loader that others nearly have."""
+        for one in self._lines.values():
+            for other in () if one is line else one.pipelines.values():
+                if isinstance(other, SharedPipeline) and (said := unlike(opened, other)):
+                    return text_of(said, messages.MAX_TEXT)
+        return ""
 
     def _answer(self, request: Request) -> None:
         line = request.line
@@ -267,7 +279,7 @@ class DataWorker:
             return
         except KeepsStateError as error:
             text = text_of(str(error), messages.MAX_TEXT)
-            self.reply(line, messages.OPENED, [request.digest, text])
+            self.reply(line, messages.OPENED, [request.digest, text, ""])
             self.reply(line, messages.DROPPED, naming(request))
             self._return_queued(line, request.digest)
             return
@@ -311,7 +323,7 @@ class DataWorker:
             self._lost(line, error)
         except DataError as error:
             text = text_of(str(error), messages.MAX_TEXT)
-            self.reply(line, messages.OPENED, [header[1], text])
+            self.reply(line, messages.OPENED, [header[1], text, ""])
 
     def _tell_ready(self) -> None:
         for line, stream, batches in self._shared.news():

@@ -1,8 +1,9 @@
 """An input pipeline that jobs share: what it is known by, and which samples a tile has.
 
 Two jobs share where their datasets are the same, whoever wrote down that they are: the name of a
-pipeline is a digest of what it does, of the dataset's contents and the code of its classes, and not
-of the folder, the lines or the process that it comes from. What a digest cannot see, as another
+pipeline is a digest of what it does, of the dataset's contents and the code of its classes and of
+the modules that those are of (`penstock.data.origin`), and not of the lines or the process that it
+comes from, nor of the folder unless it names files from there. What a digest cannot see, as another
 file behind the same name, or a variable of the environment, is for a proof
 (`penstock.data.torch_loading.sameness`).
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from penstock.data.bounded_pickle import Bounded
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import Permutation
+from penstock.data.origin import note_module, place_digest
 from penstock.data.pipeline import (
     MAX_PIPELINE_BYTES,
     AnyPipeline,
@@ -126,15 +128,16 @@ def shared_pipeline(
     return shared, replace(packed, digest=digest)
 
 
-def content_digest(value: Any, *more: Any) -> bytes:
+def content_digest(value: Any, *more: Any, limit: int = MAX_PIPELINE_BYTES) -> bytes:
     """32 bytes that are the same in all processes where the value is the same.
 
     Raises:
-        NotPortableError: it cannot be pickled.
+        NotPortableError: it cannot be pickled, or has more than ``limit`` bytes then.
     """
-    file = Bounded(MAX_PIPELINE_BYTES)
+    file = Bounded(limit)
+    pickler = _Canonical(file)
     try:
-        _Canonical(file).dump(value)
+        pickler.dump(value)
     except NotPortableError:
         raise
     except Exception as error:  # pickling runs code of the user's classes
@@ -144,13 +147,19 @@ def content_digest(value: Any, *more: Any) -> bytes:
     blob = file.getvalue()
     for name in dict(internals._DYNAMIC_CLASS_TRACKER_BY_CLASS).values():
         blob = blob.replace(name.encode(), b"0" * len(name))  # random, of this process
-    return hashlib.blake2b(blob + repr(more).encode(), digest_size=32).digest()
+    place = place_digest(pickler.modules, blob)
+    return hashlib.blake2b(blob + place + repr(more).encode(), digest_size=32).digest()
 
 
 class _Canonical(cloudpickle.Pickler):  # type: ignore[misc]  # has no types
     """Writes functions without the lines and files that they stand in; never to be read again."""
 
+    def __init__(self, file: Bounded) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+
     def reducer_override(self, obj: Any) -> Any:
+        note_module(obj, self.modules)
         if isinstance(obj, CodeType):
             return tuple, (
                 (

@@ -38,7 +38,7 @@ from penstock.data.transport import frame
 from penstock.data.transport.codings import Coding, read_offer
 from penstock.data.transport.seal import Seals, chosen, make_seals, offered
 
-PROTOCOL_VERSION: Final = 8
+PROTOCOL_VERSION: Final = 9
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
 MAX_STAGE: Final = 1

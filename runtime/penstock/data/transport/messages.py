@@ -15,7 +15,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | LEND     | training | block                                             |                  |
 | UNMAP    | training | [block ..]                                        |                  |
 | CODINGS  | training | [coding ..], always                               |                  |
-| OPENED   | worker   | digest, error or "" (, proof)                     |                  |
+| OPENED   | worker   | digest, error or "", note or "" (, proof)         |                  |
 | BATCH    | worker   | stream, step, structure, bytes, block, cost       | arrays, or none  |
 | PICKLED  | worker   | as BATCH; only from a local worker                |                  |
 | CODED    | worker   | stream, step, structure, bytes, coding, cost      | coded arrays     |
@@ -100,7 +100,7 @@ _FIELDS: Final = {
     CODINGS: 2,
     WANT: 1,
     LEND: 1,
-    OPENED: 2,
+    OPENED: 3,
     BATCH: 6,
     PICKLED: 6,
     CODED: 6,
@@ -120,7 +120,7 @@ _FIELDS: Final = {
 }
 
 
-_MORE_FIELDS: Final = {MAKE: 5, OPENED: 3}
+_MORE_FIELDS: Final = {MAKE: 5, OPENED: 4}
 """Kinds of which a field may be left out."""
 
 

@@ -1,0 +1,278 @@
+"""Where a pipeline comes from: the program's folder, arguments and modules.
+
+Classes of modules are pickled by their names, and files may be named from a folder. A data worker
+that serves several programs, or lives longer than one, may have read a module before it was edited,
+or be in another folder: what it made would be something else, and mostly nobody would see it. So a
+pipeline says what code its modules have where it comes from, and whether it names files from its
+folder; whoever opens it has the same, or refuses by name.
+
+Code is that of the modules that are loaded, not of the files that they were read from: functions
+and classes, their constants, and what is named in capitals. Libraries are not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pickletools
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final, NamedTuple, Self
+
+import msgpack
+
+from penstock.data.errors import NotPortableError
+
+MAX_MODULES: Final = 1000
+MAX_ITEMS: Final = 10_000
+"""Of a constant that are looked at."""
+SCANNED_BYTES: Final = 1 << 20
+"""Of a pickled pipeline: whoever names files so does it from its first attributes on."""
+MAX_PATH: Final = 4096
+_PLAIN: Final = (int, float, complex, str, bytes, bool, type(None))
+_OURS: Final = "penstock"
+
+
+class Origin(NamedTuple):
+    """See the module's docstring.
+
+    Attributes:
+        path: where modules are found.
+        folder: of the program.
+        arguments: of the program.
+        relative: files are named from the folder, as far as that can be seen.
+        code: of modules of the program's own, by name: a digest.
+    """
+
+    path: list[str]
+    folder: str
+    arguments: list[str]
+    relative: bool
+    code: dict[str, bytes]
+
+    @classmethod
+    def here(cls, modules: Iterable[str], blob: bytes | memoryview) -> Self:
+        """This process as an origin of what names these modules and was pickled as ``blob``."""
+        code, texts = _code_of(modules)
+        folder = str(Path.cwd())
+        return cls(sys.path, folder, sys.argv, _names_files(texts, blob), code)
+
+    def packed(self) -> bytes:
+        """For a message."""
+        packed: bytes = msgpack.packb(list(self))
+        return packed
+
+    @classmethod
+    def unpacked(cls, packed: bytes | memoryview) -> Self:
+        """What `packed` gave."""
+        return cls(*msgpack.unpackb(packed))
+
+    def take(self, *, whole: bool) -> None:
+        """Be such a place, as far as it exists here.
+
+        Modules, and with ``whole`` relative files, and the program's arguments, which datasets of
+        scripts read.
+
+        Raises:
+            NotPortableError: files are named from a folder, and this process stays in another.
+        """
+        sys.path.extend(one for one in self.path if one not in sys.path and Path(one).exists())
+        if whole:
+            sys.argv[:] = self.arguments
+            if Path(self.folder).is_dir():
+                os.chdir(self.folder)
+        elif self.relative and self.folder != str(Path.cwd()) and Path(self.folder).is_dir():
+            raise NotPortableError(
+                f"it names files from the folder {self.folder}, and this data worker serves a "
+                f"program in {Path.cwd()}: start both in one folder, or name files from /"
+            )
+
+    def check_code(self) -> None:
+        """Raises NotPortableError: a module has another code here."""
+        here, _ = _code_of(self.code)
+        for name, digest in self.code.items():
+            if name in here and here[name] != digest:
+                raise NotPortableError(
+                    f"the code of module {name} is another here: it was changed after this data "
+                    "worker had read it, or comes from another folder"
+                )
+
+
+def place_digest(modules: Iterable[str], blob: bytes | memoryview) -> bytes:
+    """Of what a pipeline depends on beside its pickled form; the same in all such places."""
+    origin = Origin.here(modules, blob)
+    told = [sorted(origin.code.items()), origin.folder if origin.relative else ""]
+    return hashlib.blake2b(msgpack.packb(told), digest_size=32).digest()
+
+
+def note_module(value: Any, found: set[str]) -> None:
+    """Add the module by whose name a value is pickled, if it is one that is."""
+    if isinstance(value, ModuleType):
+        found.add(value.__name__)
+    elif isinstance(value, type | FunctionType):
+        found.add(str(value.__module__))
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = {os.path.realpath(sysconfig.get_path(name)) for name in names}
+    return tuple(f"{folder}{os.sep}" for folder in sorted(folders))
+
+
+def _own(name: str) -> ModuleType | None:
+    """A module of the program's own that others find by its name; None: it is something else."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if module is None or name == "__main__" or name.partition(".")[0] == _OURS:
+        return None
+    if not isinstance(file, str) or os.path.realpath(file).startswith(_libraries()):
+        return None
+    return module
+
+
+def _code_of(modules: Iterable[str]) -> tuple[dict[str, bytes], set[str]]:
+    """Digests of the modules and of those that they name, and the texts in their code."""
+    found: dict[str, bytes] = {}
+    texts: set[str] = set()
+    waiting, met = list(modules), set(modules)
+    while waiting and len(found) < MAX_MODULES:
+        name = waiting.pop()
+        module = _own(name)
+        if module is None:
+            continue
+        reading = _Reading(name, texts)
+        digest = hashlib.blake2b(digest_size=16)
+        for part in reading.module(module):
+            digest.update(f"{len(part)} ".encode() + part)
+        found[name] = digest.digest()
+        waiting += sorted(reading.named - met)
+        met |= reading.named
+    return found, texts
+
+
+class _Reading:
+    """Of one module: what its code is, and what others it names."""
+
+    def __init__(self, name: str, texts: set[str]) -> None:
+        self._name, self._texts = name, texts
+        self._seen: set[int] = set()
+        self._within: set[int] = set()  # containers that are being read
+        self.named: set[str] = set()
+
+    def module(self, module: ModuleType) -> Iterator[bytes]:
+        for name, value in sorted(dict(vars(module)).items()):
+            if isinstance(value, ModuleType):
+                self.named.add(value.__name__)
+            elif name.isupper() or isinstance(value, type) or _function_of(value) is not None:
+                yield name.encode()
+                yield from self._value(value)
+            else:
+                self.named.add(str(type(value).__module__))
+
+    def _value(self, value: Any) -> Iterator[bytes]:
+        if isinstance(value, _PLAIN):
+            if isinstance(value, str):
+                self._texts.add(value)
+            yield repr((type(value).__name__, value)).encode()
+        elif type(value) in {tuple, list, dict}:
+            yield f"{type(value).__name__} {len(value)}".encode()
+            if len(value) <= MAX_ITEMS and id(value) not in self._within:
+                self._within.add(id(value))
+                for one in value.items() if isinstance(value, dict) else value:
+                    yield from self._value(one)
+                self._within.discard(id(value))
+        elif type(value) in {frozenset, set}:
+            yield from sorted(repr(one).encode() for one in value if isinstance(one, _PLAIN))
+        elif isinstance(value, type):
+            yield from self._class(value)
+        elif (function := _function_of(value)) is not None:
+            yield from self._function(function)
+        else:
+            self.named.add(str(type(value).__module__))
+            yield type(value).__qualname__.encode()
+
+    def _class(self, kind: type) -> Iterator[bytes]:
+        yield f"{kind.__module__}.{kind.__qualname__}".encode()
+        self.named.update(one.__module__ for one in kind.__mro__)
+        if kind.__module__ != self._name or id(kind) in self._seen:
+            return
+        self._seen.add(id(kind))
+        yield repr([f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__]).encode()
+        for name, value in sorted(vars(kind).items()):
+            for part in _parts(value):
+                if _function_of(part) is None and name.startswith("__"):
+                    continue
+                yield name.encode()
+                yield from self._value(part)
+
+    def _function(self, function: FunctionType) -> Iterator[bytes]:
+        yield f"{function.__module__}.{function.__qualname__}".encode()
+        self.named.add(str(function.__module__))
+        if (inner := _function_of(vars(function).get("__wrapped__"))) is not None:
+            yield from self._function(inner)
+        if function.__module__ != self._name or id(function) in self._seen:
+            return
+        self._seen.add(id(function))
+        yield from self._code(function.__code__)
+        yield from self._value(function.__defaults__)
+        yield from self._value(function.__kwdefaults__)
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # it is empty
+                yield from self._value(cell.cell_contents)
+
+    def _code(self, code: CodeType) -> Iterator[bytes]:
+        yield code.co_code
+        yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags)).encode()
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from self._code(constant)
+            else:
+                yield from self._value(constant)
+
+
+def _function_of(value: Any) -> FunctionType | None:
+    """The function that a value is, or that a decorator has as `functools.wraps` leaves it."""
+    if isinstance(value, FunctionType):
+        return value
+    if isinstance(value, functools._lru_cache_wrapper):
+        return _function_of(value.__wrapped__)
+    return None
+
+
+def _parts(value: Any) -> list[Any]:
+    """What an attribute of a class is made of."""
+    if isinstance(value, staticmethod | classmethod):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [one for one in (value.fget, value.fset, value.fdel) if one is not None]
+    if isinstance(value, functools.cached_property):
+        return [value.func]
+    return [value]
+
+
+def _names_files(texts: Iterable[str], blob: bytes | memoryview) -> bool:
+    """Whether one of these texts, or of those at the beginning of a pickle, names a file here."""
+    seen = {text for text in texts if _names_file(text)}
+    return bool(seen) or any(_names_file(text) for text in _pickled(blob))
+
+
+def _pickled(blob: bytes | memoryview) -> Iterator[str]:
+    with contextlib.suppress(ValueError, IndexError, UnicodeDecodeError):  # it ends in the middle
+        for _, value, _ in pickletools.genops(bytes(blob[:SCANNED_BYTES])):
+            if isinstance(value, str):
+                yield value
+
+
+def _names_file(text: str) -> bool:
+    if not text or len(text) > MAX_PATH or text.startswith("/") or "\0" in text:
+        return False
+    try:
+        return os.path.lexists(text)
+    except (OSError, ValueError):
+        return False
