@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from penstock.data.cache.index import WAYS, Index, index_bytes, part_of, place_of
 from penstock.data.cache.node.arena import RETIRED_SECONDS, Arena, Extents
 from penstock.data.cache.node.checks import FOLDER_SECONDS, PublicFolders, readable_by_all
-from penstock.data.cache.node.contents import Contents
+from penstock.data.cache.node.contents import TICK_NS, Contents
 from penstock.data.cache.node.met import MetFiles
 from penstock.data.cache.node.shelves import LEAST_PART_BYTES, Held, Shelves
 from penstock.data.cache.policy import Key, Verdict, key_of
@@ -421,3 +421,14 @@ def test_different_files_are_counted_within_two_per_cent(count: int) -> None:
             met.add(Key(64769, 1_000_000 + 7 * inode, 110_000, 1_700_000_000_000_000_000 + inode))
     assert met.count == pytest.approx(count, rel=0.02)
     assert met.total_bytes == pytest.approx(110_000 * count, rel=0.02)
+
+
+def test_a_file_that_may_change_within_the_same_tick_is_not_kept() -> None:
+    now = [5_000_000_000]
+    contents = Contents(1000, ("/a",), wall_ns=lambda: now[0])
+    before, key = Key(1, 1, 10, 1), Key(1, 1, 10, now[0] - TICK_NS + 1)
+    assert contents.meet(before, "/a", True)[0] is Verdict.ADMIT
+    assert contents.meet(key, "/a", True) == (Verdict.PASS, None)
+    assert contents.find(before, "/a") is None
+    now[0] += 1
+    assert contents.meet(key, "/a", True)[0] is Verdict.ADMIT

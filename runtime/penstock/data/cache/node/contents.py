@@ -25,6 +25,9 @@ CLAIM_SECONDS: Final = 2.0
 """For so long nobody is asked for room who had none to give."""
 IDLE_SECONDS: Final = 600.0
 """A data set nobody asked for in so long has no clients: others may have its room."""
+TICK_NS: Final = 20_000_000
+"""For so long a file is not kept after it was changed: kernels before 6.13 write down the time of a
+change to 1 to 10 ms, so that it may be changed again and look the same."""
 
 
 @dataclass
@@ -49,13 +52,14 @@ class Contents:
         paths: Sequence[str],
         largest: int = LARGEST_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Raises ValueError, OSError: there can be no such cache."""
         self.paths = tuple(paths)
         self.largest = largest
         """Bytes of the largest file that is kept as a whole."""
         self.counts = {path: Counts() for path in paths}
-        self._clock = clock
+        self._clock, self._wall_ns = clock, wall_ns
         self._policy = MinIOPolicy(memory, largest)
         self._shelves = Shelves(memory, len(paths))
         self._held: dict[Key, Held] = {}
@@ -120,6 +124,9 @@ class Contents:
                 held.use()
                 return Verdict.HIT, held
             if meeting.verdict is Verdict.ADMIT:
+                if self._wall_ns() - key.changed_ns < TICK_NS:
+                    self._policy.abandon(key)
+                    return Verdict.PASS, None
                 self._division.admit(path, key)
                 placed = self._placed(key, path, public, now)
                 return (Verdict.PASS if placed is None else Verdict.ADMIT), placed
