@@ -62,10 +62,10 @@ def test_three_steps_are_recorded_ten_compared_and_then_one_in_a_thousand() -> N
     job = Job()
     assert job.run(3) == [Mode.RECORD] * 3
     assert job.proof.recorded_alike
-    assert job.run(2) == [Mode.RAW] * 2, "until it is chosen what moves"
+    assert job.run(2) == [Mode.RECORD] * 2, "until it is chosen what moves"
     job.tell(Chosen(1, "p", "the cheapest cut"))
     first = job.proof.horizon
-    assert job.run(first - job.step) == [Mode.RAW] * (first - 5), "what was granted stays"
+    assert job.run(first - job.step) == [Mode.RECORD] * (first - 5), "what was granted stays"
     assert job.run(10) == [Mode.COMPARE] * 10
     assert job.proof.phase is Phase.ON
     job.run(job.proof.horizon - job.step)
@@ -155,6 +155,14 @@ def test_what_was_not_compared_is_compared_later() -> None:
     job.reach(Phase.ON)
 
 
+def test_a_step_that_was_granted_to_compare_is_not_recorded() -> None:
+    job = Job()
+    job.reach(Phase.VERIFYING)
+    job.tell(Asked(1, "a", job.step))
+    with pytest.raises(ProofError, match=f"step {job.step}: Recorded; it was granted as Compare"):
+        job.tell(Recorded(1, "a", job.step, "s"))
+
+
 def test_a_member_that_is_too_far_behind_ends_it() -> None:
     job = Job(Settings(recorded_steps=1, compared_steps=5, ahead=1))
     job.reach(Phase.VERIFYING)
@@ -205,7 +213,6 @@ def test_a_group_that_fell_back_stays_so_whoever_comes() -> None:
         (Asked(2, "a", 0), "epoch 2: this group is in 1"),
         (Asked(1, "z", 0), "member z: is not of epoch 1"),
         (Recorded(1, "a", 4, "s"), "step 4: was granted to nobody; 4 is the next"),
-        (Recorded(1, "a", 3, "s"), "step 3: Recorded; it was granted as Raw"),
         (Compared(1, "a", 0), "step 0: Compared; it was granted as Record"),
         (Chosen(1, "p", ""), "has not just recorded alike"),
     ],
@@ -217,6 +224,39 @@ def test_what_cannot_be_is_refused_and_changes_nothing(event: Event, message: st
     with pytest.raises(ProofError, match=message):
         job.tell(event)
     assert job.proof is before
+
+
+def test_who_has_no_part_of_a_step_records_and_compares_later() -> None:
+    job = Job()
+    for step in range(20):
+        for member in MEMBERS:
+            job.tell(Asked(1, member, step))
+        job.tell(Recorded(1, "a", step, "s"))
+        if step in (5, 9, 17):
+            assert not job.proof.recorded_alike
+            job.tell(Recorded(1, "b", step, "s"))
+    assert job.proof.recorded_alike
+    assert len(job.proof.seen["a"]) == 3, "what says nothing new is not kept"
+    job.tell(Chosen(1, "p", "the cheapest cut"))
+    for step in range(20, 100):
+        for member in MEMBERS:
+            job.tell(Asked(1, member, step))
+        if job.proof.mode(step) is Mode.COMPARE and job.proof.phase is Phase.VERIFYING:
+            job.tell(Compared(1, "a", step))
+            if step % 4 == 0:
+                job.tell(Compared(1, "b", step))
+    assert job.proof.phase is Phase.ON
+    assert job.proof.why == "10 steps were equal bit by bit for all members"
+
+
+def test_a_recording_that_is_late_and_unlike_has_all_record_again() -> None:
+    job = Job()
+    job.run(3)
+    assert job.proof.recorded_alike
+    job.tell(Asked(1, "a", 3))
+    job.tell(Recorded(1, "a", 3, "other"))
+    assert not job.proof.recorded_alike
+    assert job.proof.recordings == 1
 
 
 def test_settings_that_count_nothing_are_refused() -> None:

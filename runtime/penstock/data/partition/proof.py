@@ -20,8 +20,9 @@ Guarantees, for any order of events, kills, joins and restores included:
   may be partitioned in one try and raw in the other: bits are the same.
 
 A member may always do more than it was told: run a granted step on the raw batch, which is the
-program itself (after `Changed` it has to), or compare one that is Partitioned (as for a shape class
-that it has not compared yet).
+program itself (after `Changed` it has to; and where it has no part of the step, has recorded enough
+already, or nothing came for it), or compare one that is Partitioned (as for a shape class that it
+has not compared yet).
 """
 
 from __future__ import annotations
@@ -103,12 +104,12 @@ class Segment:
 
     def mode(self, step: int, settings: Settings) -> Mode:
         """Of a step in it."""
-        place = step - self.first_step
-        if self.phase is Phase.RECORDING and place < settings.recorded_steps:
+        if self.phase is Phase.RECORDING:
             return Mode.RECORD
-        if self.phase is Phase.VERIFYING and place < settings.compared_steps:
+        if self.phase is Phase.VERIFYING:
             return Mode.COMPARE
         if self.phase is Phase.ON:
+            place = step - self.first_step
             return Mode.PARTITIONED if place % settings.compare_every else Mode.COMPARE
         return Mode.RAW
 
@@ -296,7 +297,10 @@ def _take(proof: Proof, event: Report) -> Proof:
 
 
 def _record(proof: Proof, event: Recorded) -> Proof:
-    own = {**proof.seen.get(event.member, {}), event.step: event.signature}
+    own = proof.seen.get(event.member, {})
+    if len(own) >= proof.settings.recorded_steps and event.signature in own.values():
+        return proof  # nothing new
+    own = {**own, event.step: event.signature}
     proof = replace(proof, seen={**proof.seen, event.member: own})
     if not proof.recorded_alike:
         return proof
