@@ -48,18 +48,19 @@ def loader_of(way: str, steps: int, seed: int, consumer: Consumer | None) -> Loa
 
 
 def warm(loader: Loader, consumer: Consumer) -> None:
-    """Have an epoch begun until data workers make it, and give it up."""
+    """Have epochs begun until a data worker makes one, and give that up."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not consumer.workers:
         if time.monotonic() > deadline:
             raise TimeoutError("no data worker came")
         time.sleep(0.02)
     before = consumer.counts.arrived
-    for _ in loader:
-        if consumer.counts.arrived > before:
-            return
-        time.sleep(PAUSE_SECONDS)  # else the epoch ends before the data worker has begun
-    raise RuntimeError("no batch came from a data worker within an epoch")
+    while time.monotonic() < deadline:
+        for _ in loader:
+            if consumer.counts.arrived > before:
+                return
+            time.sleep(PAUSE_SECONDS)  # else the epoch ends before the data worker has begun
+    raise TimeoutError("no batch came from a data worker")
 
 
 def resident_bytes() -> int:
