@@ -57,7 +57,7 @@ from penstock.trainer.group.sharding import Sharding
 from penstock.trainer.group.step import MicroBatch, Step
 from penstock.trainer.group.step_barrier import GroupBrokenError, Listener
 from penstock.trainer.group.trainer_connection import TrainerConnection, TrainerConnectionError
-from penstock.trainer.loader.session_loader import LoaderOptions, SessionLoader
+from penstock.trainer.loader.session_loader import LoaderOptions, SessionLoader, SessionLoaders
 from penstock.trainer.logs import configure
 from penstock.trainer.replica.layout import Layout, find_layout, refuse_lone_processes
 from penstock.trainer.replica.replica import Replica
@@ -149,7 +149,7 @@ class Session:
         self._listener: Listener | None = None
         self._membership: Membership | ReplicaMembership | None = None
         self._finished = False
-        self._loaders: list[SessionLoader] = []
+        self._loaders = SessionLoaders()
         self.result: dict[str, Any] | None = None
         self.order = data.order(data.slots_per_step or SLOTS_PER_STEP_ALONE, buckets)
 
@@ -203,9 +203,11 @@ class Session:
         Raises:
             TypeError, ValueError: the dataset or an argument cannot be used; says which and why.
         """
-        sharded = self._replica is not None
-        self._loaders.append(SessionLoader(self, dataset, options, self._division, sharded=sharded))
-        return self._loaders[-1]
+        sharded, division = self._replica is not None, self._division
+        loader = SessionLoader(
+            self, dataset, options, division, sharded=sharded, place=lambda: self._place
+        )
+        return self._loaders.add(loader)
 
     def report(self, **figures: float) -> None:
         """Publish the final figures, with the counts of samples: on the chief, once.
@@ -282,6 +284,7 @@ class Session:
                     consumed,
                     leave=self._drain.received,
                     losses=losses,
+                    says=self._loaders.says(),
                 )
                 weight = sum(micro.weight for micro in step.micros)
                 self._membership.sum_gradients(self._gradients, weight)
@@ -291,6 +294,7 @@ class Session:
                 self._optimizer.zero_grad()
                 return False
             self._membership.note_committed()
+            self._loaders.hears(verdict.said, step.number + 1)
             consumed, regroup, losses = verdict.consumed, verdict.regroup, verdict.losses
         if step.filled_slots:
             self._optimizer.step()
@@ -392,6 +396,10 @@ class Session:
                 "new job for other data"
             )
 
+    @property
+    def _place(self) -> tuple[int, int] | None:
+        return self._membership.place if isinstance(self._membership, Membership) else None
+
     def _own_slots(self) -> range:
         alone = range(self.order.slots_per_step)
         return alone if self._membership is None else self._membership.slots
@@ -409,8 +417,7 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         announce(Part.CLOSED)
-        for loader in self._loaders:
-            loader.close()
+        self._loaders.close()
         self._drain.release()
         if self._step_log is not None:
             self._step_log.close()
@@ -479,7 +486,8 @@ class Session:
 
     def _failed_slot(self, error: BaseException | None) -> int | None:
         """The slot, over all epochs, whose samples an error may be due to; None: to none."""
-        if self._step is None or error is None or not _blames_data(error):
+        ours = isinstance(error, SessionError | TrainerConnectionError | ReplicaLostError)
+        if self._step is None or not isinstance(error, Exception) or ours:
             return None
         if self._replica is not None and cause_of(error) is Cause.LOST_MEMBER:
             return None  # a layer of a sharded model is a collective
@@ -489,13 +497,6 @@ class Session:
         before = self._seconds_per_slot
         kept = seconds_per_slot if before is None else before
         self._seconds_per_slot = kept + _SMOOTHING * (seconds_per_slot - kept)
-
-
-def _blames_data(error: BaseException | None) -> bool:
-    """Whether an error in the middle of a micro-batch may be due to its samples."""
-    return isinstance(error, Exception) and not isinstance(
-        error, SessionError | TrainerConnectionError | ReplicaLostError
-    )
 
 
 def session(

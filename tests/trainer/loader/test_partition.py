@@ -90,6 +90,22 @@ def assert_same(job: Job, folder: Path, alone: Found) -> None:
     assert len(losses) >= len(alone.losses) - 2 * SLOTS, "who is killed may not have logged a step"
 
 
+def assert_alike(job: Job) -> None:
+    """All workers of a group run each step in the same mode, and who joins sends all back."""
+    modes: dict[tuple[int, int], set[str | None]] = {}
+    logs = [path.read_text(errors="replace") for path in sorted(job.folder.glob("worker-*.log"))]
+    for line in "\n".join(logs).splitlines():
+        if "granted [" in line:
+            group, step, mode = json.loads(line.partition("granted ")[2])
+            modes.setdefault((group, step), set()).add(mode)
+    assert all(len(one) == 1 for one in modes.values()), modes
+    in_order = [mode for _, (mode,) in sorted((at, tuple(one)) for at, one in modes.items())]
+    used = in_order.index("Partitioned")
+    assert "Record" in in_order[:used]
+    assert "Record" in in_order[used:], "who joined had recorded nothing"
+    assert "Partitioned" in in_order[used + in_order[used:].index("Record") :]
+
+
 @pytest.mark.parametrize("how", ["declared", "auto"])
 def test_an_encoder_moves_and_a_worker_is_killed_and_another_joins(
     tmp_path: Path, alone: Found, how: str
@@ -116,6 +132,8 @@ def test_an_encoder_moves_and_a_worker_is_killed_and_another_joins(
         assert_same(job, tmp_path, alone)
         assert "FellBack" not in job.logs()
         assert "as written" not in job.logs()
+        if how == "auto":
+            assert_alike(job)
 
 
 @pytest.mark.parametrize("how", ["declared", "auto"])

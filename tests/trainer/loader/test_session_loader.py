@@ -343,7 +343,7 @@ def test_local_workers_begin_anew_when_something_moves_and_each_sample_comes_onc
         def end_step(self) -> None:
             """Nothing is looked at."""
 
-    monkeypatch.setattr(batch_makers, "work_of_loader", lambda loader: Stages())
+    monkeypatch.setattr(batch_makers, "work_of_loader", lambda loader, members: Stages())
     seen: list[set[int]] = []
     makers: list[set[int]] = []
     samples = 8 * SAMPLES  # many more than are made ahead of an epoch

@@ -71,6 +71,15 @@ def counted(loader: elastic.SessionLoader, encode: Any) -> tuple[int, int]:
     return (0, 0) if of is None else (of.moved, of.compared)
 
 
+def tell_mode(loader: elastic.SessionLoader, step: int) -> None:
+    """How all workers of the group run this step, as this one knows it."""
+    work: Any = loader._makers._work
+    if hasattr(work, "says"):
+        place, proof = work.state.place, work.state.proof
+        mode = proof.mode(step) if place.together and not place.stopped else None
+        print("granted", json.dumps([work._group, step, mode]), flush=True)
+
+
 def main() -> None:
     """Train the rows."""
     parser = argparse.ArgumentParser()
@@ -108,6 +117,7 @@ def main() -> None:
                 with torch.no_grad():
                     for parameter in encode.parameters():
                         parameter.data.mul_(0.5)
+            tell_mode(loader, step.number)
             moved, compared = counted(loader, encode)
             if options.moved and moved:
                 options.moved.touch()

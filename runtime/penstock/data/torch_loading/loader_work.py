@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, Protocol
 
 from penstock.crds import environment as names
@@ -46,13 +47,29 @@ class LoaderWork(Protocol):
         """
 
 
-def work_of_loader(loader: Any) -> LoaderWork | None:
+class Members(Enum):
+    """How the members of a group agree on what moves, if the loader's process is in one."""
+
+    FOUND = "found"
+    """By the store of PyTorch's group, if there is one."""
+    TOLD = "told"
+    """Whoever has the loader exchanges what they say (`GroupSteps`)."""
+    NONE = "none"
+
+
+def work_of_loader(loader: Any, members: Members = Members.FOUND) -> LoaderWork | None:
     """For a loader that begins its first epoch; None: there is nothing to do."""
     declared = calls_of_loader()
     if declared is not None or os.environ.get(names.PARTITION) != "auto":
         return declared
+    from penstock.data.torchpartition.group_log import steps_in_group
+    from penstock.data.torchpartition.group_steps import GroupSteps
     from penstock.data.torchpartition.loader_steps import LoaderSteps
     from penstock.data.torchpartition.looking import looking
 
     name = f"the loader of {type(loader.dataset).__qualname__}"
-    return LoaderSteps(name, looking(name, os.environ))
+    look = looking(name, os.environ)
+    if look is None and members is Members.TOLD:
+        return GroupSteps(name)
+    found = steps_in_group(name) if look is None and members is Members.FOUND else None
+    return found or LoaderSteps(name, look)

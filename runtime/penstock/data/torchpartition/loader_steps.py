@@ -146,6 +146,7 @@ class LoaderSteps:
         self._clock, self._pace = clock, Pace()
         self._frozen = FrozenModules()
         self._recordings: list[Recording] = []
+        self._segment = self.state.segment  # that they are of
         self._others: list[Recording] = []
         self._classes: set[Any] = set()
         self._sent: Sent | None = None
@@ -161,7 +162,8 @@ class LoaderSteps:
         """
         while self._open:
             self._end(self._open.popleft())
-        slower = self._pace.begin_epoch(moved=self._sent is not None)
+        recording = self.state.phase is Phase.RECORDING
+        slower = self._pace.begin_epoch(moved=self._sent is not None and not recording)
         if why := why_not or (slower if self._sent is not None else ""):
             self.give_up(why)
         if self.state.phase is Phase.FELL_BACK or self.plan is None:
@@ -306,19 +308,24 @@ class LoaderSteps:
         elif not step.decides:
             if self.plan is not None and fits(self.plan, found):
                 self._others.append(found)
-        elif self.state.phase is Phase.RECORDING:
-            if not self.state.proof.seen:  # the first of a new round
-                self._recordings = []
+        elif self.state.phase is Phase.RECORDING and step.number >= self.state.segment[1]:
+            if self._segment != self.state.segment:
+                self._recordings, self._segment = [], self.state.segment
             self._recordings.append(found)
             unlike = self._recordings[0].signature().difference(found.signature())
-            state = declared.record(self.state, found.signature().digest, step.number)
+            state = declared.record(self.state, self._signature(found), step.number)
             self._tell(state, f"its steps are not alike: {unlike}" if unlike else "")
-            if self.state.proof.recorded_alike:
+            if self.state.place is None and self.state.proof.recorded_alike:
                 self._choose()
 
-    def _choose(self) -> None:
+    def _signature(self, found: Recording) -> str:
+        """Equal for recordings that are alike."""
+        return found.signature().digest
+
+    def _choose(self, chosen: tuple[int, ...] | None = None) -> None:
+        """What moves; ``chosen``: as `plan` says."""
         recording = merged(self._recordings)
-        self.plan = plan(recording)
+        self.plan = plan(recording, chosen)
         others = {one.shapes: one for one in self._recordings if one.shapes != recording.shapes}
         self._others = [one for one in others.values() if fits(self.plan, one)]
         self._classes = {recording.shapes, *others}
@@ -327,6 +334,12 @@ class LoaderSteps:
             self.give_up(self.plan.why)
             return
         self._pack()
+        if self._sent is not None:
+            if self.state.place is None:
+                self._tell(declared.choose(self.state, self._sent.digest))
+            logger.warning(
+                "partition: %s: Verifying from its next epoch on: %s", self.name, self.plan.why
+            )
 
     def _pack(self) -> None:
         assert self.plan is not None, "it was chosen"
@@ -342,11 +355,6 @@ class LoaderSteps:
             self.give_up(why[:500])
         else:
             self._sent = sent
-            if self.state.phase is Phase.RECORDING:
-                self._tell(declared.choose(self.state, sent.digest))
-                logger.warning(
-                    "partition: %s: Verifying from its next epoch on: %s", self.name, self.plan.why
-                )
 
     def _end_replayed(self, work: Replay, step: _UnderWay) -> None:
         work.finish()
@@ -394,7 +402,7 @@ class LoaderSteps:
         if state.phase is before:
             return
         if state.phase is Phase.FELL_BACK:
-            self._sent, self._why = None, why or state.proof.why
+            self._sent, self._why = None, why or state.why
             if self._look_only is not None:
                 self._look_only(self.plan, self._why)
                 return
@@ -402,6 +410,8 @@ class LoaderSteps:
         elif state.phase is Phase.ON and self.plan is not None:
             # Nobody configures a log in a training program: what is below this is not seen.
             logger.warning("partition: %s: On: %s", self.name, self.plan.why)
+        elif state.phase is Phase.RECORDING:
+            logger.warning("partition: %s: Recording: %s", self.name, state.why)
 
 
 def _kinds(recording: Recording) -> tuple[Any, ...]:

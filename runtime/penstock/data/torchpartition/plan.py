@@ -92,8 +92,11 @@ class Plan:
         return sum(recording.metas[key].size_bytes for key in range(len(recording.paths)))
 
 
-def plan(recording: Recording) -> Plan:
-    """What moves, of recordings that were merged."""
+def plan(recording: Recording, chosen: tuple[int, ...] | None = None) -> Plan:
+    """What moves, of recordings that were merged.
+
+    ``chosen``: the calls that do, by another process's figures; nothing does where they may not.
+    """
     graph = graph_of(recording)
     reasons = dict(stateless(graph))
     pinned = _unread(recording)
@@ -108,10 +111,14 @@ def plan(recording: Recording) -> Plan:
         for place in range(len(recording.calls))
         if stages[first + place] == 0 and reasons[_name(recording, place)] is None
     }
+    if chosen is not None:
+        moved = {place for place in chosen if reasons[_name(recording, place)] is None}
     _own_memory(recording, moved)
     crossing = tuple(sorted(_crossing(recording, moved)))
     seconds = sum(recording.calls[place].seconds for place in moved)
     why = _worth(recording, moved, crossing, seconds) if moved else _COSTS
+    if chosen is not None:
+        why = "" if moved == set(chosen) else "not all that the group moves may move here"
     if why:
         why = f"{why}; {_reasons(recording, reasons)}" if _able(recording, reasons) else ""
         why = why or _reasons(recording, reasons)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ class Verdict:
     consumed: list[tuple[int, bytes]]  # slot within the step, its samples as int64
     regroup: bool
     losses: Mapping[int, float]  # of this member, by slot, each weighed
+    said: Sequence[Any] = ()  # by each member beside that
 
 
 class Membership:
@@ -91,6 +92,11 @@ class Membership:
     def index(self) -> int:
         """Rank within the group."""
         return self._index
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The group's number, which no other has, and the rank within it; None: outside any."""
+        return (self._number, self._index) if self._group is not None else None
 
     @property
     def skipped(self) -> tuple[tuple[int, int], ...]:
@@ -235,11 +241,12 @@ class Membership:
         *,
         leave: bool,
         losses: Mapping[int, float] = NO_LOSSES,
+        says: Any = None,
     ) -> Verdict:
         """Wait until all members have computed their part of a step; all get the same verdict.
 
         ``slots`` are all that hold samples of this step, ``consumed`` those that were ours, and
-        ``losses`` theirs.
+        ``losses`` theirs. What each member ``says`` beside that all hear.
 
         Raises:
             GroupBrokenError: a member is gone, the trainer ended the group, or the members did not
@@ -252,6 +259,8 @@ class Membership:
         own = {"step": step, "consumed": consumed, "leave": leave or orders.called_away}
         if check is not None:
             own["check"] = check.says()
+        if says is not None:
+            own["says"] = says
 
         def decide(arrived: list[dict[str, Any]]) -> dict[str, Any]:
             consumed = _consumed_by_all(step, slots, arrived)
@@ -265,6 +274,8 @@ class Membership:
             if check is not None:
                 said = [message.get("check") for message in arrived]
                 decided["check"] = check.decide(said, calm=not regroup)
+            if any("says" in message for message in arrived):
+                decided["said"] = [message.get("says") for message in arrived]
             return decided
 
         verdict = self._channels.exchange(own, decide, self.interrupted)
@@ -272,7 +283,10 @@ class Membership:
         if check is not None:
             check.hear(verdict.get("check"))
         return Verdict(
-            [(slot, ids) for slot, ids in verdict["consumed"]], verdict["regroup"], losses
+            [(slot, ids) for slot, ids in verdict["consumed"]],
+            verdict["regroup"],
+            losses,
+            verdict.get("said", ()),
         )
 
     def sum_gradients(self, gradients: Gradients, weight: float) -> None:

@@ -6,15 +6,16 @@ decided when an epoch begins; where that is something else than before, local wo
 anew, and data workers are sent another pipeline. This process's own batches are always plain.
 
 Whether a batch comes with results is of no consequence to who counts it, nor to its numbers: a step
-that is done again, or is another worker's by then, may be computed the other way.
+that is done again, or is another worker's by then, may be computed the other way. Within a group
+all workers use them from the same step on (`penstock.data.torchpartition.group_steps`).
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.data.consuming.batch_stream import Source, start_local_workers
 from penstock.data.consuming.consumer import Consumer
@@ -22,10 +23,13 @@ from penstock.data.consuming.process import consumer_of_process, job_token
 from penstock.data.errors import NotPortableError, PipelineTooLargeError
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
-from penstock.data.torch_loading.loader_work import LoaderWork, work_of_loader
+from penstock.data.torch_loading.loader_work import LoaderWork, Members, work_of_loader
 from penstock.data.torch_loading.worker_setup import WorkerSetup
 from penstock.trainer.loader.local_worker import SessionWorkerSetup
 from penstock.trainer.loader.slot_stream import StreamSource
+
+if TYPE_CHECKING:
+    from penstock.data.torchpartition.group_steps import GroupSteps
 
 
 class BatchMakers:
@@ -40,13 +44,14 @@ class BatchMakers:
         self._stage: Callable[[Any], Any] | None = None
         self._source: StreamSource | None = None
 
-    def begin_epoch(self, seed: int) -> bool:
+    def begin_epoch(self, seed: int, *, in_group: bool = False) -> bool:
         """The program begins an epoch; whether others make its batches in another way from now on.
 
         Then `source` gives another one once it is asked, and the old one's makers end. ``seed``:
-        that the epoch's batches are made with.
+        that the epoch's batches are made with. ``in_group``: this worker is one of a group.
         """
-        self._work = self._work or work_of_loader(self._loader)
+        members = Members.TOLD if in_group and not self._why_plain else Members.NONE
+        self._work = self._work or work_of_loader(self._loader, members)
         if self._work is None:
             return False
         if (consumer := consumer_of_process()) is not None:
@@ -54,6 +59,25 @@ class BatchMakers:
         stage, before = self._work.begin_epoch(self._why_plain, seed), self._stage
         self._stage = stage
         return stage != before
+
+    def begin_step(self, step: int, group: int, index: int) -> None:
+        """As `GroupSteps.begin_step`, if it is that."""
+        if (work := self._in_group) is not None:
+            work.begin_step(step, group, index)
+
+    def says(self) -> list[Any] | None:
+        """What all members of the group are to hear at the end of the step; None: nothing."""
+        return None if (work := self._in_group) is None else work.says()
+
+    def hears(self, words: Sequence[Any], next_step: int) -> None:
+        """What all members have said, by their index."""
+        if (work := self._in_group) is not None:
+            work.hears(words, next_step)
+
+    @property
+    def _in_group(self) -> GroupSteps | None:
+        work: Any = self._work
+        return work if hasattr(work, "says") else None
 
     def source(self, *, anew: bool = False) -> StreamSource:
         """Start the local workers, once; they have the dataset as it is now.

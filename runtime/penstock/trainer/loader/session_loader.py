@@ -13,7 +13,7 @@ A batch depends on (the session's seed, epoch, indices) alone, not on who made i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypedDict
 
 from torch.utils import data as torch_data
@@ -87,8 +87,12 @@ class SessionLoader:
         division: Division = WHOLE,
         *,
         sharded: bool = False,
+        place: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
         """Nothing is started before the first step. ``sharded``: the model is, over processes.
+
+        ``place``: the number of the group that trains, and this worker's index in it; None: it
+        trains alone.
 
         Raises:
             TypeError, ValueError: the dataset or an argument cannot be used; says which and why.
@@ -96,6 +100,7 @@ class SessionLoader:
         _check(dataset, session.order.dataset_size, options)
         self._session = session
         self._division = division
+        self._place = place
         # PyTorch's own checks and defaults; it is never iterated.
         self._loader: Any = torch_data.DataLoader(dataset, batch_size=1, **options)
         seed = derive_seed(session.order.seed, 0)
@@ -122,15 +127,26 @@ class SessionLoader:
                 f"step {step.number} was begun already: iterate over loader.load(step) once, "
                 "instead of over the step"
             )
+        place = self._place()
         if self._epoch != step.epoch:
             self._epoch = step.epoch
             seed = derive_seed(self._session.order.seed, step.epoch)
-            self._made_otherwise |= self._makers.begin_epoch(seed)
+            self._made_otherwise |= self._makers.begin_epoch(seed, in_group=place is not None)
+        if place is not None:
+            self._makers.begin_step(step.number, *place)
         if self._made_otherwise or self._plan != (self._session.order, step.slots):
             self._predict(step, step.slots.start)
         for micro in step:
             batch = self._take(step, micro.slot.micro)
             yield micro, self._makers.deliver(batch, first=len(step.micros) == 1)
+
+    def says(self) -> list[Any] | None:
+        """What all workers of the group are to hear of this step; None: nothing."""
+        return self._makers.says()
+
+    def hears(self, words: Sequence[Any], next_step: int) -> None:
+        """What all workers have said of this step, by their index."""
+        self._makers.hears(words, next_step)
 
     def close(self) -> None:
         """Nothing more is wanted: its processes end."""
@@ -216,6 +232,36 @@ class SessionLoader:
         source = self._makers.source(anew=self._made_otherwise)
         self._made_otherwise = False
         self._streams.append(SlotStream(source, order, epoch, predicted, delivery))
+
+
+class SessionLoaders:
+    """All loaders of a session, and what their workers say to each other of each step."""
+
+    def __init__(self) -> None:
+        self._loaders: list[SessionLoader] = []
+
+    def add(self, loader: SessionLoader) -> SessionLoader:
+        """One more."""
+        self._loaders.append(loader)
+        return loader
+
+    def says(self) -> list[Any] | None:
+        """What all workers of the group are to hear of this step, by loader; None: nothing."""
+        words = [loader.says() for loader in self._loaders]
+        return words if any(word is not None for word in words) else None
+
+    def hears(self, said: Sequence[Any], next_step: int) -> None:
+        """What each worker has said, by its index; None or fewer: it has no such loaders yet."""
+        for place, loader in enumerate(self._loaders if said else ()):
+            loader.hears(
+                [words[place] if words and place < len(words) else None for words in said],
+                next_step,
+            )
+
+    def close(self) -> None:
+        """The session is over."""
+        for loader in self._loaders:
+            loader.close()
 
 
 def _check(dataset: Any, size: int, options: LoaderOptions) -> None:

@@ -75,6 +75,7 @@ class MemberRole(Protocol):
         *,
         leave: bool,
         losses: Mapping[int, float] = NO_LOSSES,
+        says: Any = None,
     ) -> Verdict:
         """Wait until all have computed their part of a step."""
 
@@ -136,6 +137,7 @@ class AloneMember:
         *,
         leave: bool,
         losses: Mapping[int, float] = NO_LOSSES,
+        says: Any = None,
     ) -> Verdict:
         """All that there is has been computed here."""
         return Verdict(consumed, leave, losses)
@@ -280,8 +282,11 @@ class ReplicaMembership:
         *,
         leave: bool,
         losses: Mapping[int, float] = NO_LOSSES,
+        says: Any = None,
     ) -> Verdict:
         """As `penstock.trainer.group.membership.Membership.agree`, for all processes.
+
+        Nothing moves of a sharded model's steps, so that nobody ``says`` anything.
 
         Raises:
             GroupBrokenError: as there.

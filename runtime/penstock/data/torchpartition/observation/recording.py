@@ -102,8 +102,11 @@ class Recording:
     entered: dict[int, tuple[Any, int]] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def signature(self) -> Signature:
-        """What is to be the same in all steps."""
+    def signature(self, *, portable: bool = False) -> Signature:
+        """What is to be the same in all steps; ``portable``: of all processes, whose modules are
+        others: they are named by the order in which they are called first.
+        """
+        modules: dict[int, int] = {}
         made: dict[int, Value] = {}
         batch = tuple(_array(self.metas[key]) for key in range(len(self.paths)))
         for key in range(len(self.paths)):
@@ -118,7 +121,10 @@ class Recording:
                 if key not in made:
                     made[key] = Value(number, len(new))
                     new.append(key)
-            function = f"{call.label} {id(call.module)} {call.spec} {call.out_spec} {call.outs}"
+            module = -1 if call.module is None else id(call.module)
+            if portable and call.module is not None:
+                module = modules.setdefault(module, len(modules))
+            function = f"{call.label} {module} {call.spec} {call.out_spec} {call.outs}"
             outputs = tuple(_array(self.metas[key]) for key in new)
             calls.append(Call(function, (*arguments, *self._owned(new)), outputs))
         return Signature(batch, tuple(calls))
