@@ -14,6 +14,7 @@ from penstock.sim.commands import sim
 from penstock.sim.week.run import Regime, WeekRun, run_week
 from penstock.sim.week.summary import compare, rows
 from penstock.sim.week.world.assumptions import VARIANTS, Assumptions, varied
+from penstock.sim.week.world.bills import MOST_OFF, Given, balance
 
 JOBS = 12
 CALM = Assumptions(load=0.3, broken_share=0.0, short_memory=0.0)
@@ -35,6 +36,33 @@ def test_every_job_makes_its_steps_and_the_sums_agree(regime: Regime) -> None:
     assert used <= run.totals.core_seconds
     assert run.totals.core_seconds == pytest.approx(run.node_core_seconds, rel=1e-9)
     assert run.totals.core_seconds <= run.node_capacity_core_seconds
+
+
+@pytest.mark.parametrize("regime", list(Regime))
+def test_bills_are_what_the_nodes_gave_to_training(regime: Regime) -> None:
+    run = week(regime)
+    assert len(run.bills) == JOBS
+    assert run.balance.off_by < 1e-9
+    assert run.balance.billed["core_seconds"] == pytest.approx(run.totals.core_seconds, rel=1e-9)
+    cores = run.balance.parts["core_seconds"]
+    assert math.fsum(cores.values()) == pytest.approx(run.node_capacity_core_seconds, rel=1e-9)
+    assert min(cores.values()) >= 0
+    assert cores["Used"] + cores["Repeated"] == pytest.approx(
+        math.fsum(one.used_core_seconds for one in run.outcomes), rel=1e-9
+    )
+
+
+def test_a_pod_that_is_missing_in_the_bills_is_found() -> None:
+    run = week(Regime.STATIC)
+    dearest = max(run.bills, key=lambda one: one.core_seconds)
+    rest = [one for one in run.bills if one is not dearest]
+    services = Given(core_seconds=run.balance.parts["core_seconds"]["Others"])
+    had = {"accelerator_seconds": 0.0, "free_accelerator_seconds": 0.0}
+    for kind, parts in run.balance.parts.items():
+        had |= {kind: math.fsum(parts.values()), f"free_{kind}": parts["Free"]}
+    found = balance(rest, services, had)
+    assert found.off_by >= dearest.core_seconds / run.totals.core_seconds - 1e-9
+    assert found.off_by > MOST_OFF
 
 
 def test_both_runs_do_the_same_work() -> None:
@@ -101,6 +129,7 @@ def test_every_assumption_is_printed_with_its_source() -> None:
     assert told["restarts"]["value"] is True
     assert all(one["source"] for one in told.values())
     assert found["weeks"][0]["calls"]["reconcile"] > 0
+    assert [one["ok"] for one in found["goals"]] == [True, True]
 
 
 @pytest.mark.parametrize(

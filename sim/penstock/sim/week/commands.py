@@ -70,6 +70,8 @@ def week(
         raise typer.Exit(2) from None
     if as_json:
         typer.echo(json.dumps({**header, **result}))
+    if any(not goal["ok"] for goal in result.get("goals", ())):
+        raise typer.Exit(1)
 
 
 def _assumed(words: list[str]) -> Assumptions:

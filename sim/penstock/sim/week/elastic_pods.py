@@ -14,6 +14,7 @@ from penstock.scheduler.request import Request
 from penstock.sim.week.brain_view import BrainView, PastJobs
 from penstock.sim.week.job_objects import BEGIN, JobObjects, job_spec, moment
 from penstock.sim.week.world.assumptions import Assumptions
+from penstock.sim.week.world.bills import Given
 from penstock.sim.week.world.cluster import Cluster, PlacedPod
 from penstock.sim.week.world.jobs import WeekJob
 from penstock.sim.week.world.outcome import Counts, JobOutcome
@@ -61,6 +62,8 @@ class ElasticPods(ABC):
             counts,
             lambda: self._training.steps,
         )
+        self.given = Given()
+        """What the job's pods held, by the end of each."""
         self._placed: dict[str, PlacedPod] = {}
         self._created: list[PlacedPod] = []
         self._holders: dict[int, str] = {}
@@ -122,6 +125,7 @@ class ElasticPods(ABC):
             request=Request(pod.cpu_milli or 0, pod.memory_bytes or 0),
             owner=self,
             asked=self._clock.now,
+            bill=self.given,
         )
         self._placed[pod.name] = placed
         self._created.append(placed)

@@ -15,12 +15,14 @@ from typing import Final
 
 import numpy as np
 
+from penstock.brain.model.spent import Spent
 from penstock.brain.registry import load
 from penstock.sim.ps.jobs.model import GIB, speed
 from penstock.sim.week.brain_view import PastJobs
 from penstock.sim.week.elastic_run import ElasticRun
 from penstock.sim.week.static_run import StaticRun
 from penstock.sim.week.world.assumptions import DAY, WEEK, Assumptions
+from penstock.sim.week.world.bills import Balance, balance, bill
 from penstock.sim.week.world.clock import Clock
 from penstock.sim.week.world.cluster import Cluster, Totals
 from penstock.sim.week.world.jobs import WeekJob, generate, remembered
@@ -50,6 +52,9 @@ class WeekRun:
     node_core_seconds: float
     node_capacity_core_seconds: float
     counts: Counts
+    bills: tuple[Spent, ...]
+    """Of each job, in the order of `outcomes`."""
+    balance: Balance
 
 
 def nodes_for(jobs: list[WeekJob], assumed: Assumptions) -> int:
@@ -109,21 +114,27 @@ def run_week(
     for job in jobs:
         clock.at(job.arrival, partial(submit, job))
     clock.run(LATEST, lambda: len(outcomes) < count)
+    cluster.settle()
     ended = {one.index for one in outcomes}
     outcomes += [
         one.outcome("NotDone", None)
         for job, one in zip(jobs, runs, strict=False)
         if job.index not in ended
     ]
+    outcomes.sort(key=lambda one: one.index)
+    given = {job.index: one.given for job, one in zip(jobs, runs, strict=False)}
+    bills = tuple(bill(given[one.index], one) for one in outcomes)
     return WeekRun(
         regime=regime,
         seed=seed,
         nodes=nodes,
-        outcomes=tuple(sorted(outcomes, key=lambda one: one.index)),
+        outcomes=tuple(outcomes),
         totals=cluster.totals,
         node_core_seconds=cluster.node_core_seconds,
         node_capacity_core_seconds=nodes * assumed.node_cores * clock.now,
         counts=counts,
+        bills=bills,
+        balance=balance(bills, cluster.services, cluster.meter.had()),
     )
 
 

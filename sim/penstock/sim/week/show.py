@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.sim.report.plot import Curve, Panel
 from penstock.sim.report.tables import show
-from penstock.sim.week.summary import POD_BANDS, Comparison, Row, bands, rows
+from penstock.sim.week.summary import POD_BANDS, Comparison, Row, bands, goals, rows
 from penstock.sim.week.world.assumptions import Assumptions
 
 
@@ -22,6 +22,7 @@ def as_object(jobs: int, assumed: Assumptions, found: Sequence[Comparison]) -> d
         ],
         "rows": [asdict(row) for row in rows(found)],
         "weeks": [asdict(one) for one in found],
+        "goals": [asdict(one) for one in goals(found)],
     }
 
 
@@ -63,6 +64,11 @@ def tables(jobs: int, assumed: Assumptions, found: Sequence[Comparison]) -> None
             )
             for one in found
         ],
+    )
+    show(
+        "goals",
+        ("name", "goal", "got", "ok"),
+        [(one.name, one.goal, f"{one.got:g}", "yes" if one.ok else "no") for one in goals(found)],
     )
     reasons = sorted(
         {why for one in found for run in (one.static, one.penstock) for why in run.ended_by}

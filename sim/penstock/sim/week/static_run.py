@@ -13,6 +13,7 @@ from penstock.base.enums import Role
 from penstock.scheduler.request import Request
 from penstock.sim.ps.jobs.model import PsConfig
 from penstock.sim.week.world.assumptions import Assumptions
+from penstock.sim.week.world.bills import Given
 from penstock.sim.week.world.cluster import Cluster, PlacedPod
 from penstock.sim.week.world.jobs import WeekJob, server_bytes
 from penstock.sim.week.world.outcome import JobOutcome
@@ -39,6 +40,8 @@ class StaticRun:
             broken=lambda: self._end("ProgramFailed"),
             pod_fails=self._pod_fails,
         )
+        self.given = Given()
+        """What the job's pods held, by the end of each."""
         self._pods: list[PlacedPod] = []
         self._ready: set[str] = set()
         self._started: float | None = None
@@ -61,6 +64,7 @@ class StaticRun:
                     request=Request(round(1000 * cores), job.asked_bytes[role]),
                     owner=self,
                     asked=self._clock.now,
+                    bill=self.given,
                 )
                 self._pods.append(pod)
         self._cluster.submit(list(self._pods))

@@ -8,8 +8,10 @@ from statistics import fmean, median
 from typing import Final
 
 from penstock.sim.ps.jobs.model import GIB
+from penstock.sim.report.goals import Goal, at_most
 from penstock.sim.week.run import WeekRun, cost
 from penstock.sim.week.world.assumptions import Assumptions
+from penstock.sim.week.world.bills import MOST_OFF, Balance
 from penstock.sim.week.world.jobs import JobClass
 from penstock.sim.week.world.outcome import JobOutcome
 
@@ -38,6 +40,8 @@ class RunSummary:
     repeated_steps: float
     preempted_pods: int
     node_losses: int
+    balance: Balance
+    """The sum of all bills beside what the nodes gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ def summarise(run: WeekRun, assumed: Assumptions) -> RunSummary:
         repeated_steps=_over(sum(one.lost_steps for one in outcomes), made),
         preempted_pods=run.totals.preempted,
         node_losses=run.totals.node_losses,
+        balance=run.balance,
     )
 
 
@@ -183,6 +188,19 @@ def rows(found: Sequence[Comparison]) -> list[Row]:
         row("memory utilisation, static", 0.31, lambda one: one.static.memory_utilisation),
         row("memory utilisation, Penstock", 0.52, lambda one: one.penstock.memory_utilisation),
         row("cost of a completed job", None, _cheaper),
+    ]
+
+
+def goals(found: Sequence[Comparison]) -> list[Goal]:
+    """What every week has to hold to, however its jobs fared."""
+    return [
+        at_most(
+            f"bills against what the nodes gave, seed {one.seed}, {name}",
+            MOST_OFF,
+            run.balance.off_by,
+        )
+        for one in found
+        for name, run in (("static", one.static), ("Penstock", one.penstock))
     ]
 
 

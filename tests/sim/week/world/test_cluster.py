@@ -9,6 +9,7 @@ import pytest
 from penstock.scheduler.request import Request
 from penstock.sim.ps.jobs.model import GIB
 from penstock.sim.week.world.assumptions import Assumptions
+from penstock.sim.week.world.bills import Given
 from penstock.sim.week.world.clock import Clock
 from penstock.sim.week.world.cluster import CYCLE, Cluster, PlacedPod
 from penstock.sim.week.world.services import Service, draw
@@ -35,7 +36,7 @@ class Job:
 
 
 def pod(uid: str, cores: float, owner: Job) -> PlacedPod:
-    return PlacedPod(uid, "worker", 0, Request(round(1000 * cores), GIB), owner, 0.0)
+    return PlacedPod(uid, "worker", 0, Request(round(1000 * cores), GIB), owner, 0.0, Given())
 
 
 def run(clock: Clock, until: float) -> None:

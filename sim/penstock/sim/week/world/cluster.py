@@ -24,6 +24,7 @@ from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.request import Request
 from penstock.sim.ps.jobs.model import GIB
 from penstock.sim.week.world.assumptions import Assumptions
+from penstock.sim.week.world.bills import Given, NodeMeter
 from penstock.sim.week.world.clock import Clock
 from penstock.sim.week.world.services import Service
 
@@ -54,6 +55,8 @@ class PlacedPod:
     request: Request
     owner: Owner
     asked: float
+    bill: Given
+    """That of its job."""
     row: int = -1
     since: float = 0.0
     gone: bool = False
@@ -92,13 +95,16 @@ class Cluster:
         self._repair = assumed.node_repair
         self._waiting: list[list[PlacedPod]] = []
         self._training: list[dict[str, PlacedPod]] = [{} for _ in range(nodes)]
-        self._services: list[dict[Service, None]] = [{} for _ in range(nodes)]
+        self._services: list[dict[Service, float]] = [{} for _ in range(nodes)]
         self._tried_at = -1.0
         self.given_milli_cpu = 0
         self.given_bytes = 0
         self._counted = 0.0
         self.node_core_seconds = 0.0
-        """What the nodes gave to training, counted at the nodes."""
+        """What was given to training, by the sum of what is given at each moment."""
+        self.meter = NodeMeter(self.table)
+        self.services = Given()
+        """What services held, until the end of each."""
 
     # Training pods
 
@@ -115,6 +121,7 @@ class Cluster:
         if pod.row >= 0:
             self._account(pod)
             self._count(-pod.request.milli_cpu, -pod.request.memory_bytes)
+            self.meter.count(self.clock.now)
             self.table.give(pod.row, pod.request)
             del self._training[pod.row][pod.uid]
             self._try_at(self.clock.now + CYCLE)
@@ -123,6 +130,7 @@ class Cluster:
         """Give a pod on a node other resources where it is; False: the node has not that much."""
         assert pod.row >= 0
         old = pod.request
+        self.meter.count(self.clock.now)
         self.table.give(pod.row, old)
         try:
             self.table.take(pod.row, request)
@@ -148,6 +156,7 @@ class Cluster:
         seconds = self.clock.now - pod.since
         self.totals.core_seconds += seconds * pod.request.milli_cpu / 1000
         self.totals.byte_seconds += seconds * pod.request.memory_bytes
+        pod.bill.add(pod.request.milli_cpu, pod.request.memory_bytes, seconds)
         pod.since = self.clock.now
 
     def _count(self, milli_cpu: int, memory: int) -> None:
@@ -182,6 +191,7 @@ class Cluster:
     def _place(self, pods: list[PlacedPod], refused: list[Request]) -> bool:
         """Place all of a group, or none."""
         rows: list[int] = []
+        self.meter.count(self.clock.now)
         for pod in pods:
             wanted = pod.request
             hopeless = any(
@@ -204,6 +214,18 @@ class Cluster:
             self.totals.waited.append((pod.request.milli_cpu, self.clock.now - pod.asked))
         return True
 
+    def settle(self) -> None:
+        """The run has ended: bring every sum up to now."""
+        self._count(0, 0)
+        self.meter.count(self.clock.now)
+        for row, pods in enumerate(self._training):
+            for pod in pods.values():
+                self._account(pod)
+            for service, since in self._services[row].items():
+                request = service.request
+                self.services.add(request.milli_cpu, request.memory_bytes, self.clock.now - since)
+                self._services[row][service] = self.clock.now
+
     def _take_away(self, pod: PlacedPod, why: str) -> None:
         self.release(pod)
         pod.owner.lost(pod, why)
@@ -212,6 +234,7 @@ class Cluster:
 
     def start_service(self, service: Service) -> None:
         """A service starts, at the cost of training where it must."""
+        self.meter.count(self.clock.now)
         placement = self._packer.place(service.request)
         row = self._make_room(service.request) if placement is None else placement.row
         if row is None:
@@ -219,15 +242,21 @@ class Cluster:
             return
         if placement is None:
             self.table.take(row, service.request)
-        self._services[row][service] = None
+        self._services[row][service] = self.clock.now
         if service.end < float("inf"):
             self.clock.at(service.end, lambda: self._end_service(row, service))
 
     def _end_service(self, row: int, service: Service) -> None:
         if service in self._services[row]:
-            del self._services[row][service]
-            self.table.give(row, service.request)
+            self._stop_service(row, service)
             self._try_at(self.clock.now + CYCLE)
+
+    def _stop_service(self, row: int, service: Service) -> None:
+        request = service.request
+        self.meter.count(self.clock.now)
+        since = self._services[row].pop(service)
+        self.services.add(request.milli_cpu, request.memory_bytes, self.clock.now - since)
+        self.table.give(row, request)
 
     def _make_room(self, request: Request) -> int | None:
         best: tuple[int, int, int] | None = None
@@ -275,8 +304,7 @@ class Cluster:
             self._take_away(pod, "NodeLost")
         moved = sorted(self._services[row], key=lambda one: (one.start, one.end))
         for service in moved:
-            del self._services[row][service]
-            self.table.give(row, service.request)
+            self._stop_service(row, service)
         for service in moved:
             self.start_service(service)
         self.clock.at(self.clock.now + self._repair, lambda: self._repaired(row))
