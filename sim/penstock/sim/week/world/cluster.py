@@ -96,7 +96,8 @@ class Cluster:
         self._waiting: list[list[PlacedPod]] = []
         self._training: list[dict[str, PlacedPod]] = [{} for _ in range(nodes)]
         self._services: list[dict[Service, float]] = [{} for _ in range(nodes)]
-        self._tried_at = -1.0
+        self._changed = False
+        """Whether what waits could fit now though it did not when it was tried last."""
         self.given_milli_cpu = 0
         self.given_bytes = 0
         self._counted = 0.0
@@ -111,6 +112,7 @@ class Cluster:
     def submit(self, pods: list[PlacedPod]) -> None:
         """Pods want nodes, all of them or none."""
         self._waiting.append(pods)
+        self._changed = True
         self._try_at(self.clock.now)
 
     def release(self, pod: PlacedPod) -> None:
@@ -118,6 +120,7 @@ class Cluster:
         if pod.gone:
             return
         pod.gone = True
+        self._changed = True
         if pod.row >= 0:
             self._account(pod)
             self._count(-pod.request.milli_cpu, -pod.request.memory_bytes)
@@ -140,6 +143,7 @@ class Cluster:
         self._account(pod)
         self._count(request.milli_cpu - old.milli_cpu, request.memory_bytes - old.memory_bytes)
         pod.request = request
+        self._changed = True
         self._try_at(self.clock.now + CYCLE)
         return True
 
@@ -171,8 +175,9 @@ class Cluster:
 
     def _try_waiting(self) -> None:
         """Place what waits, oldest first; of a shape that fits nowhere nothing more is tried."""
-        if not self._waiting:
+        if not (self._waiting and self._changed):
             return
+        self._changed = False
         waiting, self._waiting = self._waiting, []
         refused: list[Request] = []
         for group in waiting:
@@ -257,6 +262,7 @@ class Cluster:
         since = self._services[row].pop(service)
         self.services.add(request.milli_cpu, request.memory_bytes, self.clock.now - since)
         self.table.give(row, request)
+        self._changed = True
 
     def _make_room(self, request: Request) -> int | None:
         best: tuple[int, int, int] | None = None
@@ -311,4 +317,5 @@ class Cluster:
 
     def _repaired(self, row: int) -> None:
         self.table.set_schedulable(row, True)
+        self._changed = True
         self._try_at(self.clock.now)
