@@ -11,11 +11,13 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import kopf
 from kubernetes.aio.client import Configuration
 
+from penstock.base.shards import ALL_JOBS, Share
 from penstock.controller.store import Store
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL, VERSION
 from penstock.kube.connection import bearer_token
@@ -27,7 +29,10 @@ REFUSED_PAUSE_SECONDS: Final = 2.0
 
 
 def make_registry(
-    store: Store, configuration: Configuration, listed: Callable[[], None]
+    store: Store,
+    configuration: Configuration,
+    listed: Callable[[], None],
+    share: Share = ALL_JOBS,
 ) -> kopf.OperatorRegistry:
     """Handlers that feed a store.
 
@@ -35,6 +40,7 @@ def make_registry(
         store: where events go.
         configuration: the address and credentials of the API server.
         listed: called for every object of a list with which kopf begins a watch anew.
+        share: of whose jobs events are handled.
     """
     registry = kopf.OperatorRegistry()
 
@@ -59,13 +65,22 @@ def make_registry(
         if event["type"] is None:
             listed()
 
+    # Of a list every object is handled, since each says that there was a list.
+    def our_job(type: str | None, namespace: str | None, name: str | None, **_: Any) -> bool:  # noqa: A002  kopf's name
+        return type is None or share.owns(namespace or "", name or "")
+
+    def our_scale(type: str | None, namespace: str | None, spec: Any, **_: Any) -> bool:  # noqa: A002  kopf's name
+        job = (spec.get("jobRef") or {}).get("name", "")
+        return type is None or share.owns(namespace or "", job)
+
     credentials = Credentials(configuration)
 
     async def on_login(**_: Any) -> kopf.ConnectionInfo:
         return await credentials.renew()
 
-    kopf.on.event(GROUP, VERSION, ELASTICJOB_PLURAL, registry=registry)(on_job)
-    kopf.on.event(GROUP, VERSION, SCALE_PLURAL, registry=registry)(on_scale)
+    events = partial(kopf.on.event, GROUP, VERSION, registry=registry)
+    events(ELASTICJOB_PLURAL, when=our_job)(on_job)
+    events(SCALE_PLURAL, when=our_scale)(on_scale)
     kopf.on.login(registry=registry)(on_login)
     return registry
 

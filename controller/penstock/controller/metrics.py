@@ -63,7 +63,12 @@ class Metrics:
         )
         self.leading = Gauge(
             "penstock_controller_leading",
-            "1 while this replica holds the Lease.",
+            "1 while this replica holds a Lease and looks after the jobs of its shard.",
+            registry=self.registry,
+        )
+        self.shards = Gauge(
+            "penstock_controller_shards",
+            "Shards that the jobs are divided into, as this replica has seen last.",
             registry=self.registry,
         )
         self.objects = Gauge(

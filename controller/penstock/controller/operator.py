@@ -18,6 +18,7 @@ from typing import Final
 
 from kubernetes.aio.client import ApiClient
 
+from penstock.base.shards import ALL_JOBS, Share
 from penstock.controller import framework
 from penstock.controller.metrics import Metrics
 from penstock.controller.owned_objects import OwnedObjects
@@ -93,6 +94,7 @@ class Operator:
         random_source: for the jitter of pauses.
         watching: called when the framework has begun to watch; it has then put its own signal
             handlers in the place of everybody else's.
+        share: whose jobs are looked after; of others nothing is kept.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class Operator:
         clock: Callable[[], datetime] = utc_now,
         random_source: random.Random | None = None,
         watching: Callable[[], None] = lambda: None,
+        share: Share = ALL_JOBS,
     ) -> None:
+        self._share = share
         self._watching = watching
         self._options = options
         self._metrics = metrics
@@ -112,7 +116,7 @@ class Operator:
         self._random = random_source or random.Random()  # noqa: S311  jitter, no secret
         self.api = Api(client, metrics.count_request)
         self.queue: KeyedQueue[JobKey] = KeyedQueue(self._random)
-        self.store = Store(self._changed, self._written)
+        self.store = Store(self._changed, self._written, share)
         self._planner_alive = False
         self._reconciler = Reconciler(
             self.api,
@@ -146,6 +150,7 @@ class Operator:
                 clock,
                 options.identity,
                 self._random,
+                share,
             )
         self._resync_soon = asyncio.Event()
         self.synced = asyncio.Event()
@@ -164,7 +169,7 @@ class Operator:
         """Work until cancelled or told to stop, or until a part of it ends with an error."""
         stop, ready = asyncio.Event(), asyncio.Event()
         registry = framework.make_registry(
-            self.store, self.api.client.configuration, self._resync_soon.set
+            self.store, self.api.client.configuration, self._resync_soon.set, self._share
         )
         await self._resync_when_possible()
         try:

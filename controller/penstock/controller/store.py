@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
+from penstock.base.shards import ALL_JOBS, Share
 from penstock.controller.reconcile.model.observed import Job, Pod, Scale
 from penstock.controller.reconcile.model.parsing import read_job, read_pod, read_scale, read_spec
 from penstock.crds import labels
@@ -29,14 +30,17 @@ class Store:
     Args:
         changed: called with the key of a job about which something has changed.
         written: called with the key of a job that has another state, own writes included, or none.
+        share: whose objects are kept; of others nothing is.
     """
 
     def __init__(
         self,
         changed: Callable[[JobKey], None],
         written: Callable[[JobKey], None] = lambda _: None,
+        share: Share = ALL_JOBS,
     ) -> None:
         self._changed = changed
+        self._share = share
         self._written = written
         self._jobs: dict[JobKey, Job] = {}
         self._scales: dict[JobKey, dict[str, Scale]] = {}
@@ -80,6 +84,8 @@ class Store:
         """A job as a watch, a list or the answer to an own write shows it."""
         metadata = raw["metadata"]
         key = (metadata["namespace"], metadata["name"])
+        if not self._share.owns(*key):
+            return
         known = self._jobs.get(key)
         if metadata["uid"] in self._deleted or (known and not _newer(metadata, known)):
             return
@@ -103,6 +109,8 @@ class Store:
 
     def drop_job(self, key: JobKey, uid: str) -> None:
         """A job was deleted."""
+        if not self._share.owns(*key):
+            return
         self._bury(uid)
         known = self._jobs.get(key)
         if known is not None and known.uid == uid:
@@ -117,6 +125,8 @@ class Store:
         metadata = raw["metadata"]
         job_name = ((raw.get("spec") or {}).get("jobRef") or {}).get("name", "")
         key = (metadata["namespace"], job_name)
+        if not self._share.owns(*key):
+            return
         known = self._scales.get(key, {}).get(metadata["name"])
         if metadata["uid"] in self._deleted or (known and not _newer(metadata, known)):
             return
@@ -126,6 +136,8 @@ class Store:
 
     def drop_scale(self, key: JobKey, name: str, uid: str) -> None:
         """A Scale was deleted."""
+        if not self._share.owns(*key):
+            return
         self._bury(uid)
         scales = self._scales.get(key, {})
         if name in scales and scales[name].uid == uid:
@@ -162,6 +174,8 @@ class Store:
         """A pod as the watch or the answer to an own write shows it."""
         metadata = raw["metadata"]
         key = (metadata["namespace"], (metadata.get("labels") or {}).get(labels.JOB, ""))
+        if not self._share.owns(*key):
+            return
         known = self._pods.get(key, {}).get(metadata["name"])
         if known is not None and known.resource_version >= int(metadata["resourceVersion"]):
             return  # most of what the watch shows first came as the answer to an own write
@@ -196,6 +210,8 @@ class Store:
             self.put_pod(raw)
 
     def _drop_pod(self, key: JobKey, name: str, uid: str) -> None:
+        if not self._share.owns(*key):
+            return
         self._bury(uid)
         pods = self._pods.get(key, {})
         if name in pods and pods[name].uid == uid:

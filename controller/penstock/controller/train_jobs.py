@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+from penstock.base.shards import ALL_JOBS, Share
 from penstock.controller.execution.event_recorder import EventRecorder
 from penstock.controller.metrics import Metrics
 from penstock.controller.queue import KeyedQueue
@@ -81,6 +82,7 @@ class TrainJobs:
         clock: the present time.
         identity: what tells this replica from others in Events.
         random_source: for the jitter of pauses.
+        share: whose jobs are looked after; a TrainJob's ElasticJob has its name.
     """
 
     def __init__(
@@ -93,9 +95,11 @@ class TrainJobs:
         clock: Callable[[], datetime],
         identity: str,
         random_source: random.Random,
+        share: Share = ALL_JOBS,
     ) -> None:
         self._api = api
         self._store = store
+        self._share = share
         self._managed_by = managed_by
         self._metrics = metrics
         self._clock = clock
@@ -167,7 +171,7 @@ class TrainJobs:
     def _put(self, raw: Json) -> None:
         """Keep a TrainJob of ours; what an own write has already taught is not undone."""
         found = read_train_job(raw)
-        if found.managed_by != self._managed_by:
+        if found.managed_by != self._managed_by or not self._share.owns(*found.key):
             return
         known = self._jobs.get(found.key)
         if known is not None and int(known.resource_version) >= int(found.resource_version):

@@ -29,6 +29,7 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "namespaces": "/api/v1",
     "nodes": "/api/v1",
     "pods": "/api/v1",
+    "configmaps": "/api/v1",
     "secrets": "/api/v1",
     "services": "/api/v1",
     "serviceaccounts": "/api/v1",

@@ -1,0 +1,1 @@
+"""Which jobs this process looks after, where several divide them."""

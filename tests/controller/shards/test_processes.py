@@ -1,0 +1,109 @@
+"""Several processes of the controller divide the jobs of one cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from penstock.base.shards import NUMBER_KEY, NUMBER_OBJECT, Share, read_holder, shard_of
+from tests.controller.real_cluster import (
+    SYSTEM,
+    Cluster,
+    Controllers,
+    job,
+    needs_kubectl,
+    stop,
+    until,
+)
+
+pytestmark = [needs_kubectl, pytest.mark.e2e, pytest.mark.slow]
+
+JOBS = [f"divided-{number}" for number in range(6)]
+"""With two shards and with three, every shard has some of them."""
+
+
+def divide(cluster: Cluster, number: int | str) -> None:
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NUMBER_OBJECT, "namespace": SYSTEM},
+        "data": {NUMBER_KEY: str(number)},
+    }
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(manifest), namespaced=False)
+
+
+def holders(cluster: Cluster) -> dict[str, str]:
+    """Who holds which Lease of the controller's."""
+    found = json.loads(
+        cluster.kubectl("get", "leases", "-n", SYSTEM, "-o", "json", namespaced=False)
+    )
+    return {
+        item["metadata"]["name"]: holder
+        for item in found["items"]
+        if item["metadata"]["name"].startswith("penstock-controller")
+        and (holder := item["spec"].get("holderIdentity"))
+    }
+
+
+def is_divided(cluster: Cluster, number: int) -> bool:
+    held = holders(cluster)
+    return len(held) == number and all(
+        read_holder(holder).number == number for holder in held.values()
+    )
+
+
+def test_every_job_has_one_owner_while_numbers_change_and_one_dies(
+    cluster: Cluster, controllers: Controllers
+) -> None:
+    for number in (2, 3):
+        assert {shard_of(cluster.namespace, name, number) for name in JOBS} <= set(range(number))
+    divide(cluster, 2)
+    processes = [controllers.start() for _ in range(4)]
+    until("two shards to be held", lambda: is_divided(cluster, 2))
+    assert len(set(holders(cluster).values())) == 2
+    for name in JOBS:
+        cluster.create(job(name, workers={"replicas": 1}))
+    for name in JOBS:
+        until(f"the worker of {name}", lambda name=name: cluster.workers(name))
+
+    divide(cluster, 3)
+    changed_at = time.monotonic()
+    for name in JOBS:
+        cluster.kubectl("scale", f"ej/{name}", "--replicas=2")
+    for name in JOBS:
+        until(f"two workers of {name}", lambda name=name: len(cluster.workers(name)) == 2)
+    took = time.monotonic() - changed_at
+    until("three shards to be held", lambda: is_divided(cluster, 3))
+    print(f"all jobs were looked after {took:.1f} s after the change of the number")
+    assert took < 20
+
+    divide(cluster, "many")  # nobody stops for what cannot be
+    victim = next(iter(sorted(holders(cluster).values())))
+    dead = next(one for one in processes if f"-{one.pid}-" in victim)
+    stop(dead, signal.SIGKILL)
+    divide(cluster, 3)
+    killed_at = time.monotonic()
+    for name in JOBS:
+        cluster.kubectl("scale", f"ej/{name}", "--replicas=3")
+    for name in JOBS:
+        until(f"three workers of {name}", lambda name=name: len(cluster.workers(name)) == 3, 40)
+    assert time.monotonic() - killed_at < 20
+    assert victim not in holders(cluster).values()
+
+    # Nothing was made twice, and no incarnation was spent on any change of owner.
+    for name in JOBS:
+        cluster.wait(f"ej/{name}", "Scaling=False")
+        assert cluster.workers(name) == [f"{name}-worker-{rank}-0" for rank in range(3)]
+        assert "ranks" not in cluster.get("ej", name)["status"]
+
+    divide(cluster, 1)
+    until("one shard to be held", lambda: is_divided(cluster, 1))
+    [holder] = holders(cluster).values()
+    assert read_holder(holder) == Share()
+    for process in processes:
+        if process is not dead:
+            assert stop(process) == 0
+    assert holders(cluster) == {}
