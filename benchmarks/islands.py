@@ -1,11 +1,13 @@
 """Kill parts of replica groups that train a sharded model, again and again; count what it saw.
 
     python -m benchmarks.islands --kills 50 --json
+    python -m benchmarks.islands --groups 2x2 --kills 25 --json
 
-Two, then three replica groups of two gloo processes each hold a model with ``fully_shard``. At
-random moments one training process is killed (its replica group is lost by that), or a whole pod,
-or a process of a replica group that is just coming back; each time a new one is started, as a
-controller would, and gets its parts of the model from a living one. In the end no sample may be
+Two, then three replica groups of two gloo processes each hold a model with ``fully_shard``; with
+``2x2`` two of them of two pods with a process each. At random moments one training process is killed
+(its replica group is lost by that), or a whole pod, or a process of a replica group that is just
+coming back; each time the pod that ended is replaced, as a controller would, and the new processes
+get their parts of the model from a living replica group. In the end no sample may be
 lost or repeated in the history of the surviving model, no step of it be undone, and the loss be
 that of the same training without any kill.
 
@@ -55,19 +57,28 @@ SCRIPT: Final = ROOT / "benchmarks" / "islands_programs" / "train.py"
 
 
 class Islands:
-    """The replica groups of one job."""
+    """The replica groups of one job, each of so many pods."""
 
-    def __init__(self, job: Job, groups: int, epochs: int) -> None:
+    def __init__(self, job: Job, groups: int, pods: int, epochs: int) -> None:
         self._job = job
+        self._pods = pods
         self._epochs = epochs
+        self._logged: dict[int, int] = {}  # bytes of a group's log before it was struck
         self.groups = range(groups)
-        job.start_trainer(f"--workers={groups}", f"--lease-seconds={LEASE_SECONDS}")
+        job.start_trainer(f"--workers={groups * pods}", f"--lease-seconds={LEASE_SECONDS}")
 
     def start(self, group: int) -> None:
-        """Start the next life of a replica group."""
+        """Start all pods of a replica group."""
+        for rank in self._ranks(group):
+            self._start_pod(rank)
+
+    def _ranks(self, group: int) -> range:
+        return range(group * self._pods, (group + 1) * self._pods)
+
+    def _start_pod(self, rank: int) -> None:
         folder = self._job.folder
         self._job.start_worker(
-            group,
+            rank,
             str(SCRIPT),
             f"--log={folder}",
             f"--samples={SAMPLES}",
@@ -76,41 +87,56 @@ class Islands:
             f"--slots={SLOTS}",
             f"--slot-seconds={SLOT_SECONDS}",
             f"--hurry={folder / 'hurry'}",
-            options=(f"--nproc-per-node={PROCESSES}", "--replica-group"),
+            options=(
+                f"--nproc-per-node={PROCESSES // self._pods}",
+                "--replica-group",
+                f"--replica-group-pods={self._pods}",
+            ),
         )
 
     def processes(self, group: int) -> list[psutil.Process]:
         """The training processes of a replica group that live."""
-        with suppress(psutil.Error):
-            return psutil.Process(self._job.workers[group].pid).children()
-        return []
+        found = []
+        for rank in self._ranks(group):
+            with suppress(psutil.Error):
+                found += psutil.Process(self._job.workers[rank].pid).children()
+        return found
 
     def kill_process(self, group: int, chance: random.Random) -> None:
-        """Kill one training process, and wait for the end of its replica group."""
+        """Kill one training process."""
         processes = self.processes(group)
         if not processes:  # it has not started them yet
-            self.kill_pod(group)
+            self.kill_pod(group, chance)
             return
         with suppress(psutil.Error):
             chance.choice(processes).kill()
-        self._job.workers[group].wait(60)
 
-    def kill_pod(self, group: int) -> None:
-        """Kill a replica group as a whole."""
-        kill_tree(self._job.workers[group].pid)
-        self._job.workers[group].wait(60)
+    def kill_pod(self, group: int, chance: random.Random) -> None:
+        """Kill one pod as a whole."""
+        kill_tree(self._job.workers[chance.choice(self._ranks(group))].pid)
+
+    def replace_ended(self, group: int) -> None:
+        """Wait until a pod of a replica group has ended, and start another in its place."""
+
+        def ended() -> list[int]:
+            workers = self._job.workers
+            return [rank for rank in self._ranks(group) if workers[rank].poll() is not None]
+
+        for rank in self._job.wait_for(ended, 60, f"the end of a pod of replica group {group}"):
+            self._start_pod(rank)
+        self._logged[group] = self._log_bytes(group)
 
     def strike(self, kind: str, group: int, chance: random.Random) -> None:
-        """One kill, and a new replica group in place of the lost one."""
+        """One kill, and a new pod in place of the lost one."""
         if kind == "pod":
-            self.kill_pod(group)
+            self.kill_pod(group, chance)
         else:
             self.kill_process(group, chance)
-        self.start(group)
+        self.replace_ended(group)
         if kind == "newcomer":
             time.sleep(chance.uniform(1.0, 12.0))  # it may be anywhere on its way in
             self.kill_process(group, chance)
-            self.start(group)
+            self.replace_ended(group)
 
     def wait_until_whole(self) -> None:
         """Wait until the newest lives of all replica groups train together."""
@@ -123,8 +149,13 @@ class Islands:
 
     def _trains(self, group: int) -> bool:
         """Whether the newest life of a replica group has committed a step."""
-        log = self._job.folder / f"steps-{group}-{self._job.incarnations[group]}.jsonl"
-        return log.exists() and log.stat().st_size > 0
+        return self._log_bytes(group) > self._logged.get(group, 0)
+
+    def _log_bytes(self, group: int) -> int:
+        """How much the first pod of a replica group, which speaks for it, has logged."""
+        rank = self._ranks(group)[0]
+        log = self._job.folder / f"steps-{rank}-{self._job.incarnations[rank]}.jsonl"
+        return log.stat().st_size if log.exists() else 0
 
     def committed(self) -> int:
         """Steps so far."""
@@ -161,14 +192,16 @@ def gap_after(steps: list[Committed], moment: float) -> float | None:
     return min(after) - max(before) if before and after else None
 
 
-def disturbed(groups: int, kills: int, chance: random.Random, folder: Path) -> dict[str, Any]:
+def disturbed(
+    groups: int, pods: int, kills: int, chance: random.Random, folder: Path
+) -> dict[str, Any]:
     """A training with kills; its figures."""
     epochs = max(2, (kills + 1) * STEPS_PER_KILL // STEPS_PER_EPOCH)
     moments: list[float] = []
     back: list[float] = []
     done: dict[str, int] = {}
     with running_job(folder) as job:
-        islands = Islands(job, groups, epochs)
+        islands = Islands(job, groups, pods, epochs)
         for group in islands.groups:
             islands.start(group)
         islands.wait_until_whole()
@@ -182,8 +215,8 @@ def disturbed(groups: int, kills: int, chance: random.Random, folder: Path) -> d
             back.append(time.time() - moments[-1])
             done[kind] = done.get(kind, 0) + 1
             print(
-                f"{groups} groups, kill {number + 1:2} {kind:8} of {group}: at step {step}, "
-                f"back after {back[-1]:.1f} s",
+                f"{groups} groups of {pods} pods, kill {number + 1:2} {kind:8} of {group}: "
+                f"at step {step}, back after {back[-1]:.1f} s",
                 file=sys.stderr,
             )
         (folder / "hurry").touch()
@@ -194,6 +227,7 @@ def disturbed(groups: int, kills: int, chance: random.Random, folder: Path) -> d
     stalls = [gap for moment in moments if (gap := gap_after(steps, moment)) is not None]
     return {
         "groups": groups,
+        "pods": pods,
         "processes": PROCESSES,
         "kills": sum(done.values()),
         "kinds": done,
@@ -211,11 +245,11 @@ def disturbed(groups: int, kills: int, chance: random.Random, folder: Path) -> d
     }
 
 
-def calm(groups: int, epochs: int, folder: Path) -> list[Committed]:
+def calm(groups: int, pods: int, epochs: int, folder: Path) -> list[Committed]:
     """The same training, as fast as it goes and without a kill."""
     with running_job(folder) as job:
         (folder / "hurry").touch()
-        islands = Islands(job, groups, epochs)
+        islands = Islands(job, groups, pods, epochs)
         for group in islands.groups:
             islands.start(group)
         codes = job.exit_codes(600)
@@ -223,12 +257,12 @@ def calm(groups: int, epochs: int, folder: Path) -> list[Committed]:
     return read_steps(folder.glob("steps-*.jsonl"))
 
 
-def run(groups: int, kills: int, seed: int, folder: Path) -> dict[str, Any]:
+def run(groups: int, pods: int, kills: int, seed: int, folder: Path) -> dict[str, Any]:
     """With and without kills; the figures."""
     for name in ("disturbed", "calm"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    row = disturbed(groups, kills, random.Random(seed), folder / "disturbed")
-    undisturbed = calm(groups, row.pop("epochs"), folder / "calm")
+    row = disturbed(groups, pods, kills, random.Random(seed), folder / "disturbed")
+    undisturbed = calm(groups, pods, row.pop("epochs"), folder / "calm")
     logs = sorted((folder / "disturbed").glob("steps-*.jsonl"))
     whole = wholly_logged(logs)
     found = [step for step in read_steps(logs) if step.step in whole]
@@ -241,7 +275,7 @@ def run(groups: int, kills: int, seed: int, folder: Path) -> dict[str, Any]:
 
 def goals_of(row: dict[str, Any], kills: int) -> list[Goal]:
     """What one row has to reach."""
-    name = f"{row['groups']} groups"
+    name = f"{row['groups']} groups of {row['pods']} pods"
     exact = ("steps_undone", "samples_missing", "samples_lost", "samples_repeated")
     found = [at_most(f"{name}: {each}", 0, row[each]) for each in exact]
     return [
@@ -266,8 +300,14 @@ def goals_of(row: dict[str, Any], kills: int) -> list[Goal]:
 def main() -> int:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--groups", type=int, nargs="+", default=[2, 3])
-    parser.add_argument("--kills", type=int, default=50, help="over all numbers of groups")
+    parser.add_argument(
+        "--groups",
+        metavar="GROUPSxPODS",
+        nargs="+",
+        default=["2x1", "3x1"],
+        help="replica groups, and of how many pods each: 2x1",
+    )
+    parser.add_argument("--kills", type=int, default=50, help="over all of these")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep logs here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -278,9 +318,10 @@ def main() -> int:
     share[0] += options.kills - sum(share)
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for groups, kills in zip(options.groups, share, strict=True):
-            within = folder.absolute() / f"groups-{groups}"
-            rows.append(run(groups, kills, options.seed + groups, within))
+        for shape, kills in zip(options.groups, share, strict=True):
+            groups, pods = map(int, shape.split("x"))
+            within = folder.absolute() / f"groups-{shape}"
+            rows.append(run(groups, pods, kills, options.seed + groups, within))
             goals += goals_of(rows[-1], kills)
     result = {"seed": options.seed, "load": round(load, 1), "rows": rows}
     return report(result, goals, as_json=options.json)

@@ -3,6 +3,8 @@
     python docs/what-happens-when/generate.py [--check]
     python docs/what-happens-when/generate.py record chaos --faults 50 --seed 1
 
+    python docs/what-happens-when/generate.py record islands-of-pods --groups 2x2 --kills 25
+
 ``record`` runs ``python -m benchmarks.chaos --faults 50 --seed 1 --json``, and keeps the object
 that it prints beside this file, with the command. The page is that and no more: a figure in it was
 measured, by the command beside it.
@@ -142,7 +144,7 @@ def islands(printed: Json) -> Iterator[Row]:
     for row in printed["rows"]:
         kinds = ", ".join(f"{name} {times}" for name, times in sorted(row["kinds"].items()))
         yield Row(
-            f"a part of one of {row['groups']} replica groups is killed ({kinds})",
+            f"a part of one of {row['groups']} replica groups{_pods(row)} is killed ({kinds})",
             row["kills"],
             f"{row['samples_lost']:,} samples lost, {row['samples_repeated']:,} repeated, "
             f"{row['steps_undone']:,} steps undone in {row['steps']:,} steps",
@@ -151,9 +153,15 @@ def islands(printed: Json) -> Iterator[Row]:
         )
 
 
+def _pods(row: Json) -> str:
+    pods = row.get("pods", 1)
+    return f" of {pods} pods" if pods > 1 else ""
+
+
 READERS: Final[Mapping[str, Callable[[Json], Iterator[Row]]]] = {
     "chaos": chaos,
     "islands": islands,
+    "islands-of-pods": islands,
     "kill": kill,
     "hang": hang,
 }
@@ -203,7 +211,7 @@ def record(words: list[str]) -> int:
         sys.stderr.write(f"record: name one of {', '.join(READERS)}, and its options\n")
         return 2
     name, *options = words
-    run = [sys.executable, "-m", f"benchmarks.{name}", *options, "--json"]
+    run = [sys.executable, "-m", f"benchmarks.{name.partition('-')[0]}", *options, "--json"]
     done = subprocess.run(
         run, stdout=subprocess.PIPE, text=True, timeout=RECORD_SECONDS, check=False
     )

@@ -29,7 +29,7 @@ SPARES = (
 WITHIN = (
     "replicas must be 0, which leaves the number to the plan, or from minReplicas to maxReplicas"
 )
-IN_UNITS = "minReplicas, replicas and maxReplicas must be multiples of nodeUnit"
+IN_UNITS = "minReplicas, replicas, maxReplicas and spareReplicas must be multiples of nodeUnit"
 ONE_WORKER = (
     "with strategy Local there is one worker: its replicas, minReplicas and maxReplicas must not"
     " be greater than 1, and it has no spareReplicas"
@@ -257,6 +257,11 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
         "spec.replicaSpecs.worker.nodeUnit",
         IN_UNITS,
         worker(nodeUnit=2, minReplicas=2, maxReplicas=5),
+    ),
+    (
+        "spec.replicaSpecs.worker.nodeUnit",
+        IN_UNITS,
+        worker(nodeUnit=2, minReplicas=2, maxReplicas=4, spareReplicas=1),
     ),
     ("spec.gang", immutable("gang"), lambda: update(job(), {"spec": {"gang": {}}})),
     ("spec.replicaSpecs.worker.replicas", WITHIN, worker(replicas=5, maxReplicas=4)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.elastic.processes import ROOT, Job, running_job
+from benchmarks.elastic.processes import ROOT, Job, kill_tree, running_job
 from benchmarks.elastic.steps import read_steps
 from benchmarks.islands import undone
 
@@ -27,6 +27,19 @@ def start(job: Job, group: int) -> None:
         f"--hurry={folder / 'hurry'}",
         f"--checkpoints={folder / 'checkpoints'}",
         options=("--nproc-per-node=2", "--replica-group"),
+    )
+
+
+def start_pod(job: Job, rank: int) -> None:
+    """A pod of one process; two of them are a replica group."""
+    folder = job.folder
+    job.start_worker(
+        rank,
+        str(SCRIPT),
+        f"--log={folder}",
+        f"--epochs={EPOCHS}",
+        f"--hurry={folder / 'hurry'}",
+        options=("--nproc-per-node=1", "--replica-group", "--replica-group-pods=2"),
     )
 
 
@@ -61,3 +74,32 @@ def test_a_lost_process_costs_its_replica_group_and_not_a_sample(tmp_path: Path)
     parts = sorted((tmp_path / "checkpoints").iterdir())
     assert [part.name for part in parts] == ["part-0-of-2", "part-1-of-2"]
     assert {path.name for path in parts[0].iterdir()} == {path.name for path in parts[1].iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [2, 3])
+def test_a_lost_pod_costs_its_replica_group_and_not_a_sample(tmp_path: Path, lost: int) -> None:
+    beside = 5 - lost
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=4", "--lease-seconds=20")
+        for rank in range(4):
+            start_pod(job, rank)
+        before = job.wait_for_world(2, timeout=120)["committed_steps"]
+        before = job.wait_for_step(before + 3)["committed_steps"]
+        [before_loss] = training_processes(job, beside)
+        agent = job.workers[beside]
+        kill_tree(job.workers[lost].pid)
+        job.wait_for_step(before + 2, timeout=60)
+        job.wait_for(lambda: not before_loss.is_running(), 30, "the end of the other pod's process")
+        assert agent.poll() is None, "a pod that is well is not replaced"
+        start_pod(job, lost)
+        job.wait_for_world(2, timeout=120)
+        (tmp_path / "hurry").touch()
+        assert set(job.exit_codes(120).values()) == {0}, job.logs()
+        result = job.result()
+    assert result["samples_seen"] == EPOCHS * SAMPLES
+    assert result["samples_lost"] == result["samples_repeated"] == 0
+    logs = sorted(tmp_path.glob("steps-*.jsonl"))
+    assert undone(logs) == 0
+    assert len(read_steps(logs)) == result["steps"] == EPOCHS * SAMPLES // 48
+    assert {path.name.split("-")[1] for path in logs} == {"0", "2"}, "the first pod of each speaks"

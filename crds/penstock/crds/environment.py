@@ -34,6 +34,7 @@ CHECKPOINT_DIR: Final = "PENSTOCK_CHECKPOINT_DIR"  # where a training script kee
 CHECKPOINT_URL: Final = "PENSTOCK_CHECKPOINT_URL"  # set by users: copies of a session's there
 PINNED_WRITES: Final = "PENSTOCK_PINNED_WRITES"  # set by users: 1: workers write there
 REPLICA_GROUP: Final = "PENSTOCK_REPLICA_GROUP"  # set by `penstock run`: processes of a member
+REPLICA_PODS: Final = "PENSTOCK_REPLICA_PODS"  # of workers: nodeUnit; absent: 1
 NODE_CHECK: Final = "PENSTOCK_NODE_CHECK"  # of workers: 1: the machine is measured first
 NODE_CHECK_SHARE: Final = "PENSTOCK_NODE_CHECK_SHARE"  # of workers: of the time; absent: none
 SNAPSHOT_MEMORY: Final = "PENSTOCK_SNAPSHOT_MEMORY"  # of workers: bytes; absent: what is free

@@ -40,9 +40,9 @@ NO_SPARES: Final = Rule(
 
 _IN_UNITS: Final = Rule(
     cel="!has(self.nodeUnit) || (self.minReplicas % self.nodeUnit == 0 && "
-    "self.replicas % self.nodeUnit == 0 && "
+    "self.replicas % self.nodeUnit == 0 && self.spareReplicas % self.nodeUnit == 0 && "
     "(!has(self.maxReplicas) || self.maxReplicas % self.nodeUnit == 0))",
-    message="minReplicas, replicas and maxReplicas must be multiples of nodeUnit",
+    message="minReplicas, replicas, maxReplicas and spareReplicas must be multiples of nodeUnit",
     field_path=".nodeUnit",
 )
 
@@ -100,7 +100,8 @@ class WorkerSpec(ReplicaSpec):
         default=None,
         description="How many workers come and go together, such as those of one switch or of one"
         " model-parallel group: their number is a multiple of it, and what a plan says is rounded"
-        " down to one. Without it, one.",
+        " down to one. With penstock run --replica-group so many pods are one replica group, unless"
+        " --replica-group-pods says otherwise. Without it, one.",
     )
     spare_replicas: Replicas = Field(
         default=0,

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field
 
+from penstock.base.fields import MAX_REPLICAS
 from penstock.data import protocol as framing
 from penstock.data.ledger import BucketOrder, Buckets, SampleOrder, SizedOrder
 from penstock.data.protocol import Message as Message
@@ -178,6 +179,8 @@ class SessionReport(Message):
     address: Text
     data: DataSpec | None
     processes: Ranks = 1
+    replica_pods: Annotated[int, Field(ge=1, le=MAX_REPLICAS, exclude_if=_single)] = 1
+    """Of launched processes: pods of the replica group that they are with others; 1: of none."""
     generation: Count = 0  # number of the group it is in, or was in last; 0: none yet
     group: Group | None = None  # that group, so that a new trainer can take it up
     committed: Count | None = None  # steps that its model has seen; None: no live model yet

@@ -177,6 +177,15 @@ def check_share(environ: Mapping[str, str] = os.environ) -> float | None:
     return share
 
 
+def replica_pods(environ: Mapping[str, str] = os.environ) -> int:
+    """Of how many pods a replica group is.
+
+    Raises:
+        SettingsError: it is no number.
+    """
+    return max(1, _count(environ, names.REPLICA_PODS))
+
+
 def step_log(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The folder in which a session logs its committed steps, if anybody wants to know."""
     return _path(environ, names.STEP_LOG)

@@ -4,13 +4,13 @@ Used as one uses torchrun: ``penstock run -- python train.py``. It works for any
 not that uses `penstock.trainer.elastic`: usage and exit code are reported either way. With
 ``--nproc-per-node`` it is several processes, ranks of one world over all pods of the job, and
 started anew as pods come and go (`penstock.trainer.launch`); with ``--replica-group`` beside it the
-world is this pod's, and a process that fails ends it. One that hangs is ended where the trainer
-says so (`penstock.trainer.standstill.response`). The program
-inherits the agent's standard streams, so that what it prints last (a traceback) is the end of the
-pod's log, and it dies with the agent, however the agent dies. What it leaves behind (children in
-the background, whatever session they made for themselves) is adopted by the agent and ends with it:
-the end of the program is that of the process that was started, not that of its output. What a
-program that failed has left in the agent's memory is saved (`penstock.trainer.snapshot.keeper`).
+world is that of this pod's replica group, and a process that fails ends it. One that hangs is ended
+where the trainer says so (`penstock.trainer.standstill.response`). The program inherits the agent's
+standard streams, so that what it prints last (a traceback) is the end of the pod's log, and it dies
+with the agent, however the agent dies. What it leaves behind (children in the background, whatever
+session they made for themselves) is adopted by the agent and ends with it: the end of the program
+is that of the process that was started, not that of its output. What a program that failed has left
+in the agent's memory is saved (`penstock.trainer.snapshot.keeper`).
 
 Processes that are one rank twice, and workers that train apart from one another, are refused (see
 `penstock.trainer.control.model.silent_copies`): the program is ended, and the agent exits with
@@ -93,7 +93,7 @@ class Agent:
         grace_seconds: float = 25.0,
         ranks: int = 0,
         *,
-        replica_group: bool = False,
+        replica_pods: int = 0,
         max_restarts: int = 0,
     ) -> None:
         """Nothing is started yet.
@@ -103,11 +103,12 @@ class Agent:
             trainer: HOST:PORT; None: there is none.
             grace_seconds: that SIGTERM leaves the program.
             ranks: processes to start as ranks of one world; 0: the command, as it is.
-            replica_group: whether that world is this pod's alone: they have one session together.
+            replica_pods: where the processes have one session together: of how many pods they are,
+                whose world is theirs alone; 0: they have none.
             max_restarts: how often a command that fails is started again here.
         """
         self._ranks = ranks
-        self._replica_group = replica_group
+        self._replica_pods = replica_pods
         self._max_restarts = max_restarts
         self._snapshots = SnapshotKeeper()
         self._identity = identity
@@ -187,9 +188,10 @@ class Agent:
             environment,
             self._ranks,
             self._identity,
-            None if self._replica_group else self._trainer,
+            None if self._replica_pods == 1 else self._trainer,
             self._grace_seconds,
             self._processes.idle_seconds,
+            max(1, self._replica_pods),
         )
 
     def _note_failed(self, code: int) -> None:
@@ -223,8 +225,8 @@ class Agent:
         child = {**environ, "PYTHONUNBUFFERED": "1"}
         if self._trainer is not None:
             child[names.TRAINER_ADDRESS] = self._trainer
-        if self._replica_group:
-            child[names.REPLICA_GROUP] = str(self._ranks)
+        if self._replica_pods:
+            child[names.REPLICA_GROUP] = str(self._ranks * self._replica_pods)
         if self._processes.name:
             child[training_evidence.SOCKET] = self._processes.name
             child[FOLDER] = self._stacks.folder
@@ -325,7 +327,7 @@ class Agent:
             draining=self._draining.is_set() or self._interrupted,
             usage=usage,
             life=self._life,
-            launched=0 if self._replica_group else self._ranks,
+            launched=0 if self._replica_pods else self._ranks,
             processes=self._processes.read(gone_too=state is ProcessState.EXITED),
             duplicates=self._processes.duplicates,
             looks=bool(self._processes.name),

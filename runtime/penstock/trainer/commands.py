@@ -153,6 +153,14 @@ def _run(
             "of an elastic session: they hold a sharded model together.",
         ),
     ] = False,
+    replica_group_pods: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --replica-group: so many pods are one replica group, by their ranks. "
+            "Default: a job's nodeUnit, else 1.",
+        ),
+    ] = None,
     max_restarts: Annotated[
         int,
         typer.Option(
@@ -259,6 +267,9 @@ def _run(
         raise typer.BadParameter(str(error)) from error
     if replica_group and nproc_per_node is None:
         raise typer.BadParameter("--replica-group: of how many processes? Give --nproc-per-node")
+    replica_pods = _replica_pods(replica_group_pods, address) if replica_group else 0
+    if replica_group_pods is not None and not replica_group:
+        raise typer.BadParameter("--replica-group-pods goes with --replica-group")
     ranks, command = _ranks(nproc_per_node, command)
     if ranks and max_restarts:
         raise typer.BadParameter(
@@ -297,7 +308,7 @@ def _run(
         if ranks:
             options += ["--nproc-per-node", str(ranks)]
         if replica_group:
-            options += ["--replica-group"]
+            options += ["--replica-group", f"--replica-group-pods={replica_pods}"]
         if max_restarts:
             options += ["--max-restarts", str(max_restarts)]
         try:
@@ -339,7 +350,7 @@ def _run(
         address,
         grace_seconds,
         ranks,
-        replica_group=replica_group,
+        replica_pods=replica_pods,
         max_restarts=max_restarts,
     )
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
@@ -353,6 +364,22 @@ def _partition(said: str) -> Any:
         return _member(Partition, "--partition", said, Partition.DECLARED)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def _replica_pods(asked: int | None, trainer: str | None) -> int:
+    """Of how many pods a replica group is; they find each other by the trainer."""
+    from penstock.job import settings
+
+    try:
+        pods = asked or settings.replica_pods()
+    except settings.SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
+    if pods > 1 and trainer is None:
+        raise typer.BadParameter(
+            f"--replica-group-pods: {pods}; a replica group of several pods needs a trainer: give "
+            "--trainer"
+        )
+    return pods
 
 
 def _ranks(asked: str | None, command: list[str]) -> tuple[int, list[str]]:

@@ -93,6 +93,7 @@ DRAIN_SAVE_SECONDS: Final = 10.0
 
 After an error of the script it gets no more either."""
 
+_LOCAL_RANK: Final = "LOCAL_RANK"
 _SMOOTHING: Final = 0.3
 _MAX_REPORTED_AUDITS: Final = 64
 
@@ -243,10 +244,10 @@ class Session:
             return self
         state = self._state
         state.choose(self._replica.open(state.saved_steps(), state.is_whole))
-        if self._replica.leads:
-            announce(Part.SESSION)
-            if address is not None:
-                self._connect(address)
+        if self._replica.leads or os.environ.get(_LOCAL_RANK) == "0":
+            announce(Part.SESSION)  # once in each pod, whose other processes are none of their own
+        if self._replica.leads and address is not None:
+            self._connect(address)
         self._membership = self._replica.membership(
             self._membership, self.order.slots_per_step, restore=self._state.newest_step
         )

@@ -75,8 +75,9 @@ class Changes:
         self._revision = self._present()
         self._event = asyncio.Event()
 
-    def _present(self) -> tuple[int, int]:
-        return self._coordinator.state.rendezvous.revision, self._coordinator.servers.revision
+    def _present(self) -> tuple[int, int, int]:
+        state, servers = self._coordinator.state, self._coordinator.servers
+        return state.rendezvous.revision, state.replica_groups.revision, servers.revision
 
     def publish(self) -> None:
         """Wake everybody if the coordinator's revision moved on."""
@@ -165,7 +166,7 @@ class Endpoints:
     async def check_node(self, request: Request) -> Response:
         """A pod that is about to begin has its machine checked."""
         report = decode(CheckReport, await _body(request))
-        expected = self._coordinator.state.rendezvous.expected
+        expected = self._coordinator.state.expected
         return _message(self._checks.answer(report, expected, time.monotonic()))
 
     async def note_check(self, request: Request) -> Response:

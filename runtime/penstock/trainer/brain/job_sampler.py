@@ -78,7 +78,8 @@ class JobSampler:
             epoch=committed // order.steps_per_epoch if order else 0,
             steps_per_second=speed,
             samples_per_second=speed * order.samples_per_step if order else 0.0,
-            world_size=queries.world_size(state, now) or self._running_workers(),
+            world_size=queries.world_size(state, now) * state.replica_groups.pods
+            or self._running_workers(),
             interval_seconds=max(interval, 0.001),
             roles=self._ranks(now),
             queue=self._queue(now),

@@ -126,6 +126,7 @@ def facts_of(job: ElasticJob) -> JobFacts:
         guarantee=job.spec.input.guarantee,
         skip_bad=job.spec.input.skip_bad,
         min_workers=worker.min_replicas,
+        node_unit=worker.unit,
         suspended=job.spec.suspend,
         # TensorFlow's programs form their group by themselves, and it says nothing of it here.
         independent=bool(job.spec.independent_workers)

@@ -12,6 +12,7 @@ def validate_state(state: State) -> None:
     _validate_data(state)
     _validate_group(state)
     _validate_members(state)
+    _validate_replica_groups(state)
     _validate_agents(state)
     _validate_refusal(state)
 
@@ -36,7 +37,7 @@ def _validate_data(state: State) -> None:
 def _validate_group(state: State) -> None:
     rendezvous, shares = state.rendezvous, state.shares.current
     group = rendezvous.group
-    assert rendezvous.min_workers == state.facts.min_workers, "the spec was not heard"
+    assert rendezvous.min_workers == state.least_members, "the spec was not heard"
     if group is None:
         assert not rendezvous.training, "nobody trains"
         return
@@ -70,6 +71,20 @@ def _validate_members(state: State) -> None:
     assert state.data is not None or not state.holders.active, "slots of no data are leased"
     if state.servers.active:
         assert state.holders.active or state.ledger is None or state.servers.recovering
+
+
+def _validate_replica_groups(state: State) -> None:
+    groups = state.replica_groups
+    assert groups.pods > 1 or not groups.by_number, "a pod alone needs no rendezvous"
+    expected = groups.members_of(state.expected)
+    assert state.rendezvous.expected == expected, "sessions are waited for that cannot come"
+    for number, one in groups.by_number.items():
+        own = range(number * groups.pods, (number + 1) * groups.pods)
+        assert set(one.members.by_rank) <= set(own), f"{one.members.by_rank.keys()} in {own}"
+        if one.group is None:
+            continue
+        ranks = [member.id.rank for member in one.group.members]
+        assert ranks == list(own), f"a world of a part of a replica group: {ranks} of {own}"
 
 
 def _validate_agents(state: State) -> None:

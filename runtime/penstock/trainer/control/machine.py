@@ -102,7 +102,7 @@ def _take_in(turn: StepContext, event: Event) -> None:
         ):
             state.servers.take_in(event, turn.now)
         case WorkersExpected(ranks):
-            state.rendezvous.expect(ranks)
+            state.expect(ranks)
         case JobRead(facts):
             _learn(state, facts)
         case SharesWeighed(weights):
@@ -174,7 +174,7 @@ def _learn(state: State, facts: JobFacts) -> None:
     state.copies.independent = facts.independent
     if state.ledger is not None:
         state.ledger.reconfigure(skip_bad=facts.skip_bad)
-    state.rendezvous.min_workers = facts.min_workers
+    state.rendezvous.min_workers = state.least_members
     state.servers.suspend(facts.suspended)
 
 

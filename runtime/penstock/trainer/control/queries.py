@@ -93,7 +93,13 @@ def find_latecomers(state: State, now: float) -> set[int]:
     still there when they ask.
     """
     asked = state.servers if state.servers.active else state.rendezvous.members
-    return state.agents.find_latecomers(asked.has_asked, now)
+
+    def has_asked(rank: int, incarnation: int) -> bool:
+        return asked.has_asked(rank, incarnation) or state.replica_groups.speaks_for(
+            rank, incarnation
+        )
+
+    return state.agents.find_latecomers(has_asked, now)
 
 
 def state_to_save(state: State) -> dict[str, Any] | None:
@@ -126,4 +132,4 @@ def _launched_ended(state: State) -> bool:
 
 def _programs_ended(state: State) -> bool:
     """For programs that do not use the API: every worker that is expected has ended well."""
-    return state.agents.all_ended_well(state.rendezvous.expected or frozenset())
+    return state.agents.all_ended_well(state.expected or frozenset())

@@ -40,6 +40,11 @@ def record(turn: StepContext, report: SessionReport) -> bool:
     if (report.committed or 0) > order.total_steps:
         raise RefusedError(f"committed: {report.committed}; the job has {order.total_steps} steps")
     turn.open_data(report.data)
+    at_work = report.phase in (Phase.READY, Phase.TRAINING)
+    if at_work and state.replica_groups.is_broken(report.member.rank):
+        state.rendezvous.lose(report.member.rank)
+        turn.instructions.append(Superseded())
+        return False
     if not state.rendezvous.record(report, now):
         turn.instructions.append(Superseded())
         return False
@@ -56,6 +61,8 @@ def record(turn: StepContext, report: SessionReport) -> bool:
 def advance(turn: StepContext) -> None:
     """Form a group where it is time, and keep it supplied with steps and even shares."""
     state, now = turn.state, turn.now
+    for rank in state.replica_groups.decide(now):
+        state.rendezvous.lose(rank)
     formed = state.rendezvous.decide(now)
     leases = state.group_leases
     if formed is not None and leases is not None:
@@ -74,22 +81,26 @@ def advance(turn: StepContext) -> None:
 
 def answer(state: State, report: SessionReport, now: float) -> SessionReply:
     """The whole orders for one session."""
-    directive, group = state.rendezvous.directive(report.member)
-    message = state.rendezvous.waiting_message(now)
+    own = state.replica_groups.of(report.member.rank) if report.replica_pods > 1 else None
+    rendezvous = own or state.rendezvous
+    directive, group = rendezvous.directive(report.member)
+    message = rendezvous.waiting_message(now)
     if directive is Directive.REFUSED:
         message = f"{report.member} was replaced"
-    if directive is Directive.WAIT and _others_finished(state):
+    waits = directive is Directive.WAIT and (own is None or report.phase is Phase.READY)
+    if waits and _others_finished(state):
         directive = Directive.FINISH
     order = state.order
+    trains = own is None and group is not None
     return SessionReply(
         trainer=state.identity,
-        revision=state.rendezvous.revision,
+        revision=rendezvous.revision,
         directive=directive,
         group=group,
         slots_per_step=order.slots_per_step if order else DEFAULT_SLOTS_PER_STEP,
         lease_seconds=state.facts.lease_seconds,
-        lease_stop_step=state.lease_stop_step if group is not None else 0,
-        shares=state.shares.current if group is not None else (),
+        lease_stop_step=state.lease_stop_step if trains else 0,
+        shares=state.shares.current if trains else (),
         audited_epochs=_count_audited(state),
         message=message,
     )
@@ -103,6 +114,8 @@ def _record_launched(turn: StepContext, report: SessionReport) -> bool:
 
     It is served also where the job was refused: agents hear of that by their own reports.
     """
+    if report.replica_pods > 1:
+        return _record_replica_group(turn, report)
     if turn.state.data is not None or turn.state.servers.active:
         raise RefusedError(
             "--nproc-per-node: this job's workers share its samples, by a session, leased shards "
@@ -111,6 +124,33 @@ def _record_launched(turn: StepContext, report: SessionReport) -> bool:
     if not turn.state.rendezvous.record(report, turn.now):
         turn.instructions.append(Superseded())
         return False
+    return True
+
+
+def _record_replica_group(turn: StepContext, report: SessionReport) -> bool:
+    """The same of processes that are one member of a session, with those of other pods."""
+    state, pods = turn.state, report.replica_pods
+    turn.refuse_copies()
+    if state.rendezvous.members.launched or state.servers.active:
+        raise RefusedError(
+            "--replica-group: this job has workers without it: start all of them alike"
+        )
+    if not state.replica_groups.fits(pods):
+        raise RefusedError(
+            f"--replica-group-pods: {pods}; the job has replica groups of "
+            f"{state.replica_groups.pods} pods: start all workers alike"
+        )
+    unit = state.facts.node_unit
+    if unit is not None and unit % pods:
+        raise RefusedError(
+            f"--replica-group-pods: {pods}; spec.replicaSpecs.worker.nodeUnit is {unit}: make it a "
+            f"multiple of {pods}, so that workers come and go in whole replica groups"
+        )
+    if not state.replica_groups.record(report, turn.now):
+        turn.instructions.append(Superseded())
+        return False
+    state.expect(state.expected)
+    state.rendezvous.min_workers = state.least_members
     return True
 
 

@@ -22,7 +22,7 @@ def record_agent(turn: StepContext, report: AgentReport) -> None:
     _watch_copies(state, report, now)
     state.standstills.hear(report, now)
     if ended:
-        state.rendezvous.mark_ended(report.rank, report.incarnation)
+        _mark_ended(state, report.rank, report.incarnation)
     if state.ledger is not None and state.holders.active:
         state.holders.look_after(report, state.ledger, now)
     if state.servers.active:
@@ -35,11 +35,11 @@ def record_agent(turn: StepContext, report: AgentReport) -> None:
 def record_pods(turn: StepContext, pods: PodsKnown) -> None:
     """The cluster's pods are these now."""
     state = turn.state
-    state.rendezvous.expect(pods.expected)
+    state.expect(pods.expected)
     state.agents.running_pods = pods.running
     for rank, incarnation in pods.ended:
         state.standstills.forget(rank, incarnation)
-        state.rendezvous.mark_ended(rank, incarnation)
+        _mark_ended(state, rank, incarnation)
         state.servers.end_worker(rank, incarnation)
     state.servers.take_in(ServerPodsKnown(pods.servers, pods.ended_servers), turn.now)
 
@@ -62,10 +62,15 @@ def answer_agent(state: State, report: AgentReport, now: float) -> AgentReply:
     )
 
 
+def _mark_ended(state: State, rank: int, incarnation: int) -> None:
+    state.rendezvous.mark_ended(rank, incarnation)
+    state.replica_groups.mark_ended(rank, incarnation)
+
+
 def _watch_copies(state: State, report: AgentReport, now: float) -> None:
     state.copies.hear(report, now)
     if report.exit_code == 0 and state.data is None:
-        there = state.rendezvous.expected
+        there = state.expected
         if there is None:  # nobody knows: those who came
             there = frozenset(rank for rank, _ in state.agents.workers())
         state.copies.judge_end(report, len(there | {report.rank}), now)

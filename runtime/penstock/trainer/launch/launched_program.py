@@ -74,6 +74,7 @@ class LaunchedProgram:
         trainer: str | None,
         grace_seconds: float,
         idle_seconds: Callable[[], float | None] = lambda: None,
+        replica_pods: int = 1,
     ) -> None:
         """Nothing is started yet.
 
@@ -85,11 +86,13 @@ class LaunchedProgram:
             trainer: HOST:PORT; None: there is none.
             grace_seconds: that SIGTERM leaves the processes.
             idle_seconds: since the last step of any of them; None where none is known.
+            replica_pods: of the replica group that they are with those of others; 1: of none.
         """
         self._command = command
         self._identity = identity
         self._trainer = trainer
         self._idle_seconds = idle_seconds
+        self._replica_pods = replica_pods
         self._launcher = Launcher(processes, grace_seconds, alone=trainer is None)
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()  # None: look for orders
         self._processes = RankProcesses(command, environ, self._note_end)
@@ -256,6 +259,7 @@ class LaunchedProgram:
             address=address_of(self._reserved, self._identity.ip),
             data=None,
             processes=self._launcher.processes,
+            replica_pods=self._replica_pods,
             generation=self._launcher.world,
             group=self._group,
             idle_seconds=self._idle(),

@@ -136,6 +136,8 @@ def replica_pod(
         told.append(_plain(environment.NODE_CHECK, "1"))
     if spec.node_check_while_training and role is Role.WORKER:
         told.append(_plain(environment.NODE_CHECK_SHARE, _CHECK_SHARE))
+    if role is Role.WORKER and (unit := spec.replica_specs.worker.unit) > 1:
+        told.append(_plain(environment.REPLICA_PODS, str(unit)))
     if spec.snapshots is not None and role is Role.WORKER:
         own = snapshots.main_memory(spec.replica_specs.worker.template)
         room = snapshots.room(snapshot_bytes(spec), own, target.memory_bytes)

@@ -215,8 +215,12 @@ def clamp(spec: ElasticJobSpec, role: Role, replicas: int) -> int:
     """
     least, greatest = bounds(spec, role)
     within = max(least, min(replicas, greatest))
-    unit = spec.replica_specs.worker.unit if role is Role.WORKER else 1
-    return max(least, within - within % unit)
+    return max(least, within - within % _unit(spec, role))
+
+
+def _unit(spec: ElasticJobSpec, role: Role) -> int:
+    """How many pods of a role come and go together."""
+    return spec.replica_specs.worker.unit if role is Role.WORKER else 1
 
 
 def most_spares(spec: ElasticJobSpec, role: Role) -> int:
@@ -235,6 +239,7 @@ def _role_target(spec: ElasticJobSpec, role: Role, values: Mapping[FieldKey, Any
     most = most_spares(spec, role)
     spare = min(values.get(FieldKey(role, None, SPARE_REPLICAS), most), most)
     spare = min(spare, MAX_REPLICAS - replicas)
+    spare -= spare % _unit(spec, role)
     ranks: dict[int, dict[str, Any]] = {}
     for key, value in values.items():
         if key.role is role and key.rank is not None:

@@ -28,6 +28,8 @@ class JobFacts:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     skip_bad: bool = False
     min_workers: int = 1
+    node_unit: int | None = None
+    """So many workers come and go together; None: nobody says."""
     suspended: bool = False
     independent: bool = False
     """Its workers are programs of their own: they need not train together."""

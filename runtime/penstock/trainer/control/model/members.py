@@ -76,6 +76,15 @@ class MemberRegistry:
         member.gone = True
         return True
 
+    def dismiss(self, rank: int) -> bool:
+        """Hear the process of a rank no more; False: there is none, or it is through."""
+        member = self.by_rank.get(rank)
+        if member is None or member.finished:
+            return False
+        del self.by_rank[rank]
+        self._supersede(member.id)
+        return True
+
     def take_up(self, group: Group, report: SessionReport, now: float) -> None:
         """Count the members of a group, of which one reports, as if all had reported."""
         for other in group.members:

@@ -78,6 +78,7 @@ class Rendezvous:
         self.slots_per_step = slots_per_step
         self.timing = timing or Timing()
         self.min_workers = 1
+        self.whole = False  # whether those whose processes ended well are missed
         self.balance = True  # whether shares follow the members' speeds
         self.weights: dict[int, float] = {}  # of ranks that should get less than a full share
         self.skipped: tuple[tuple[int, int], ...] = ()  # slots in quarantine, for the next group
@@ -109,6 +110,10 @@ class Rendezvous:
     def mark_ended(self, rank: int, incarnation: int) -> None:
         """An agent, or a pod's status, says that the process of a rank is no more."""
         self.revision += self.members.mark_ended(rank, incarnation)
+
+    def lose(self, rank: int) -> None:
+        """The process of a rank is lost, and whatever it may still say counts no more."""
+        self.revision += self.members.dismiss(rank)
 
     def expect(self, ranks: Iterable[int] | None) -> None:
         """The ranks that should train: whose pods exist and are not being deleted."""
@@ -165,7 +170,7 @@ class Rendezvous:
         ready = self.members.ready(now, self.timing.silent)
         if self.group is not None and self._broken_since is None:
             return ""
-        if _too_few(ready, self.members, self.min_workers):
+        if self._too_few(ready):
             return f"waiting for workers: {len(ready)} of at least {self.min_workers} are ready"
         return f"forming a group of {len(ready)}"
 
@@ -266,7 +271,7 @@ class Rendezvous:
 
     def _form(self, now: float) -> Group | None:
         ready = self.members.ready(now, self.timing.silent)
-        if _too_few(ready, self.members, self.min_workers) or self._must_wait(ready, now):
+        if self._too_few(ready) or self._must_wait(ready, now):
             return None
         source, restore, start = _choose_source(ready)
         ready.sort(key=lambda m: (m is not source, m.report.committed is None, m.id.rank))
@@ -288,6 +293,12 @@ class Rendezvous:
         self._progress.begin(start, now)
         self.revision += 1
         return self.group
+
+    def _too_few(self, ready: list[Member]) -> bool:
+        """Those whose processes ended well count: nobody will come in their place."""
+        counts = self.members.launched and not self.whole
+        ended = sum(m.finished for m in self.members.by_rank.values()) if counts else 0
+        return not ready or len(ready) + ended < self.min_workers
 
     def _must_wait(self, ready: list[Member], now: float) -> bool:
         live = any(member.report.committed is not None for member in ready)
@@ -332,12 +343,6 @@ def _will_still_come(group: Group, now: float, timing: Timing, member: Member | 
     if member is None or _has_left(member, group) or member.finished:
         return False
     return now - member.seen <= (timing.suspect if member.suspect else timing.silent)
-
-
-def _too_few(ready: list[Member], members: MemberRegistry, least: int) -> bool:
-    """Those whose processes ended well count: nobody will come in their place."""
-    ended = sum(member.finished for member in members.by_rank.values()) if members.launched else 0
-    return not ready or len(ready) + ended < least
 
 
 def _has_left(member: Member, group: Group) -> bool:

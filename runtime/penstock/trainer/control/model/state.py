@@ -9,6 +9,7 @@ tells what concerns them; everybody else only asks it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from penstock.trainer.control.model.independent_leases import IndependentLeases
 from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, ControlSettings, JobFacts
 from penstock.trainer.control.model.problems import Problems
 from penstock.trainer.control.model.rendezvous import Rendezvous
+from penstock.trainer.control.model.replica_groups import ReplicaGroups
 from penstock.trainer.control.model.shares import StepShares
 from penstock.trainer.control.model.silent_copies import SilentCopies
 from penstock.trainer.control.model.standstills import Standstills
@@ -39,6 +41,7 @@ class State:
     settings: ControlSettings
     facts: JobFacts
     rendezvous: Rendezvous
+    replica_groups: ReplicaGroups
     holders: IndependentLeases
     servers: ServerCoordinator
     problems: Problems
@@ -53,6 +56,8 @@ class State:
     ledger: Ledger | None = None  # of this order's slots
     audits: dict[int, EpochAudit] = field(default_factory=dict)  # by epoch
     result: dict[str, Any] | None = None
+    expected: frozenset[int] | None = None
+    """The workers that have a pod, or will have one; None: nobody knows."""
 
     @classmethod
     def begin(
@@ -70,6 +75,7 @@ class State:
             settings=settings,
             facts=facts,
             rendezvous=rendezvous,
+            replica_groups=ReplicaGroups(settings.timing),
             holders=IndependentLeases(lambda options: Ledger(options, fence_floor)),
             servers=ServerCoordinator(identity, fence_floor),
             problems=problems,
@@ -77,6 +83,12 @@ class State:
             standstills=Standstills(problems),
             copies=SilentCopies(problems, settings.job, independent=facts.independent),
         )
+
+    def expect(self, ranks: Iterable[int] | None) -> None:
+        """The workers that have a pod, or will have one, are these."""
+        self.expected = None if ranks is None else frozenset(ranks)
+        self.replica_groups.expect(self.expected)
+        self.rendezvous.expect(self.replica_groups.members_of(self.expected))
 
     # ------------------------------------------------------------------ what follows from it
 
@@ -87,6 +99,11 @@ class State:
         if group is None or self.ledger is None or self.order is None:
             return None
         return GroupLeases(self.ledger, self.order, group)
+
+    @property
+    def least_members(self) -> int:
+        """With fewer members nobody trains."""
+        return self.replica_groups.least_members(self.facts.min_workers)
 
     @property
     def forms_group(self) -> bool:
