@@ -1,9 +1,15 @@
 """Train while everything around is killed, frozen, cut off and lost; count what the model saw.
 
     python -m benchmarks.chaos --faults 50 --seed 1 --json
+    python -m benchmarks.chaos --replica-groups 2x2 --faults 25 --seed 1 --json
 
 An AllReduce job of three workers on the embedded cluster, with controller and Brain, is hit by one
-random fault after the other. In the end the job must have succeeded, no sample may be lost or
+fault after the other: all kinds in a random order, then all again. Its state is copied to the
+agents' memory every ten steps, and its checkpoints go to a disk that is full, read-only or hangs
+for a while; that takes root, and without it there are no such faults. Its machines are measured
+before and within the training, and processes that stand still are ended. With ``--replica-groups``
+its workers are so many replica groups of so many pods, which hold a sharded model; their state is
+copied to no agent. In the end the job must have succeeded, no sample may be lost or
 repeated in the history of the surviving model, and no gap between two steps may be longer than the
 lease time and 5 s. ``stalls`` has the longest gap beside each fault. What a fault did is printed to
 stderr as it happens.
@@ -22,38 +28,74 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from benchmarks.elastic.cluster import Cluster, api_server, result_in_logs, wait
+from benchmarks.elastic.faulty_disk import FaultyDisk, can_mount, mounted_disk
 from benchmarks.elastic.steps import longest_gap, read_steps, stall_within
 
-WORKERS = 3
 SAMPLES = 2400
 GLOBAL_BATCH = 48
 STEPS_PER_EPOCH = SAMPLES // GLOBAL_BATCH
 STEPS_PER_FAULT = 150
 LEASE_SECONDS = 20
-RECOVERY_SECONDS = 120.0
+RECOVERY_SECONDS = 240.0
+DISK_SECONDS = 10.0
+DISK_MEGABYTES = 16
 NODES = [{"name": "node", "count": 3, "cpu": "8", "memory": "16Gi"}]
 
 
-def manifest(folder: Path, epochs: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Shape:
+    """Who trains: so many members of so many pods each; ``sharded``: they are replica groups."""
+
+    members: int = 3
+    pods: int = 1
+    sharded: bool = False
+
+    @classmethod
+    def parse(cls, said: str | None) -> Shape:
+        """As ``--replica-groups`` has it; without it three workers."""
+        if said is None:
+            return cls()
+        members, _, pods = said.partition("x")
+        return cls(int(members), int(pods or 1), sharded=True)
+
+    @property
+    def workers(self) -> int:
+        """Pods of all members."""
+        return self.members * self.pods
+
+    @property
+    def script(self) -> str:
+        """The module that each process runs."""
+        folder = "islands_programs.train" if self.sharded else "elastic.script"
+        return f"benchmarks.{folder}"
+
+    @property
+    def options(self) -> list[str]:
+        """Of ``penstock run``, and the program with what is its own."""
+        program = [sys.executable, "-m", self.script]
+        if self.sharded:
+            run = ["--nproc-per-node=1", "--replica-group", "--", *program]
+            return [*run, "--slots=4", "--slot-seconds=0.09"]
+        return ["--", *program, "--slot-seconds=0.03", "--snapshot-every=10"]
+
+
+def manifest(folder: Path, epochs: int, shape: Shape) -> dict[str, Any]:
     """The job that is disturbed."""
     command = [
         "penstock",
         "run",
-        "--",
-        sys.executable,
-        "-m",
-        "benchmarks.elastic.script",
+        *shape.options,
         f"--log={folder}",
         f"--samples={SAMPLES}",
         f"--global-batch={GLOBAL_BATCH}",
         f"--epochs={epochs}",
-        "--slot-seconds=0.03",
         f"--hurry={folder}/hurry",
     ]
     container = {
@@ -70,11 +112,19 @@ def manifest(folder: Path, epochs: int) -> dict[str, Any]:
             "strategy": "AllReduce",
             "resourceLimits": {"cpu": "16", "memory": "32Gi"},
             "input": {"leaseSeconds": LEASE_SECONDS},
-            "failurePolicy": {"maxRestarts": 1000, "maxPreemptions": 1000},
+            "failurePolicy": {
+                "maxRestarts": 1000,
+                "maxPreemptions": 1000,
+                "onHang": "Restart",
+            },
+            "nodeCheck": True,
+            "nodeCheckWhileTraining": True,
             "replicaSpecs": {
                 "worker": {
-                    "replicas": WORKERS,
-                    "maxReplicas": 4,
+                    "replicas": shape.workers,
+                    "minReplicas": shape.pods,
+                    "maxReplicas": shape.workers + shape.pods,
+                    "nodeUnit": shape.pods,
                     "template": {"spec": {"containers": [container]}},
                 }
             },
@@ -85,8 +135,18 @@ def manifest(folder: Path, epochs: int) -> dict[str, Any]:
 class Chaos:
     """Chooses faults and carries them out."""
 
-    def __init__(self, cluster: Cluster, folder: Path, chance: random.Random) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        chance: random.Random,
+        shape: Shape,
+        disk: FaultyDisk | None,
+    ) -> None:
+        """``disk``: of the checkpoints; None: none that can be disturbed."""
         self._cluster = cluster
+        self._shape = shape
+        self._deck: list[str] = []
         self._folder = folder
         self._chance = chance
         self.kinds: dict[str, Callable[[], None]] = {
@@ -101,23 +161,37 @@ class Chaos:
             "freeze-worker-30s": lambda: self._freeze("worker", 30),
             "freeze-trainer-10s": lambda: self._freeze("trainer", 10),
         }
+        if disk is not None:
+            self.kinds |= {
+                "full-disk-10s": lambda: disk.fill(DISK_SECONDS),
+                "read-only-disk-10s": lambda: disk.protect(DISK_SECONDS),
+                "hanging-disk-10s": lambda: disk.hang(DISK_SECONDS),
+            }
 
     def strike(self) -> str:
-        """One random fault, and wait until all workers train again; its kind."""
-        kind = self._chance.choice(list(self.kinds))
+        """One random fault, and wait until all workers train again; its kind.
+
+        None comes again before all others have come.
+        """
+        if not self._deck:
+            self._deck = list(self.kinds)
+            self._chance.shuffle(self._deck)
+        kind = self._deck.pop()
         self.kinds[kind]()
         struck = time.time()
         wait(
             lambda: self._trains_since(struck + 1.5),
             RECOVERY_SECONDS,
-            f"after {kind}: {WORKERS} workers training",
+            f"after {kind}: {self._shape.members} members training",
             pause=0.5,
         )
         return kind
 
     def _trains_since(self, moment: float) -> bool:
         newest = max(self.steps(), key=lambda step: step.time_seconds, default=None)
-        return bool(newest and newest.time_seconds > moment and newest.world_size == WORKERS)
+        return bool(
+            newest and newest.time_seconds > moment and newest.world_size == self._shape.members
+        )
 
     def steps(self) -> list[Any]:
         """The committed steps so far."""
@@ -139,7 +213,7 @@ class Chaos:
         self._cluster.fault("kill_container", name=self._name("trainer"))
 
     def _kill_script(self) -> None:
-        self._kill_process("benchmarks.elastic.script", first=False)
+        self._kill_process(self._shape.script, first=False)
 
     def _kill_agent(self) -> None:
         self._kill_process("penstock", first=True)
@@ -182,17 +256,21 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
+def run(faults: int, seed: int, folder: Path, groups: str | None = None) -> dict[str, Any]:
     """Carry out the faults; the figures."""
     epochs = max(2, faults * STEPS_PER_FAULT // STEPS_PER_EPOCH)
+    shape = Shape.parse(groups)
     done: Counter[str] = Counter()
     spans: list[tuple[str, float, float]] = []
     began, load = time.time(), os.getloadavg()[0]
     with ExitStack() as stack:
         cluster = stack.enter_context(api_server(folder / "home", NODES))
-        cluster.apply(manifest(folder, epochs))
-        chaos = Chaos(cluster, folder, random.Random(seed))
-        wait(lambda: chaos._trains_since(began), 120, "the job trains")
+        disk, checkpoints = None, folder / "checkpoints"
+        if can_mount():
+            disk = stack.enter_context(mounted_disk(checkpoints, DISK_MEGABYTES))
+        cluster.apply(manifest(folder, epochs, shape))
+        chaos = Chaos(cluster, folder, random.Random(seed), shape, disk)
+        wait(lambda: chaos._trains_since(began), RECOVERY_SECONDS, "the job trains")
         disturbed = time.time()
         problem = ""
         for number in range(faults):
@@ -214,6 +292,7 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
         result = result_in_logs(cluster.home)
         return {
             "faults": sum(done.values()),
+            "replica_groups": groups,
             "kinds": dict(done),
             "samples_seen": result.get("samples_seen"),
             "samples_expected": SAMPLES * epochs,
@@ -254,21 +333,33 @@ def wait_for_end(cluster: Cluster, timeout: float) -> str:
 
 
 def main(
-    run: Callable[[int, int, Path], dict[str, Any]], described: str | None, faults: int
+    run: Callable[..., dict[str, Any]], described: str | None, faults: int, *, groups: bool = False
 ) -> None:
-    """Run and print; ``faults``: how many there are unless one says otherwise."""
+    """Run and print.
+
+    Args:
+        run: is given the number of faults, a seed and a folder.
+        described: what it does, for people.
+        faults: how many there are unless one says otherwise.
+        groups: whether it takes replica groups, too.
+    """
     parser = argparse.ArgumentParser(description=described)
     parser.add_argument("--faults", type=int, default=faults)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep logs and state here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if groups:
+        parser.add_argument(
+            "--replica-groups", metavar="GROUPSxPODS", help="of a sharded model: 2x2"
+        )
     options = parser.parse_args()
+    more = (options.replica_groups,) if groups else ()
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        figures = run(options.faults, options.seed, folder.absolute())
+        figures = run(options.faults, options.seed, folder.absolute(), *more)
     print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":
-    main(run, __doc__, 50)
+    main(run, __doc__, 50, groups=True)

@@ -4,7 +4,7 @@
     python -m benchmarks.islands --groups 2x2 --kills 25 --json
 
 Two, then three replica groups of two gloo processes each hold a model with ``fully_shard``; with
-``2x2`` two of them of two pods with a process each. At random moments one training process is killed
+``2x2`` two of two pods with a process each. At random moments one training process is killed
 (its replica group is lost by that), or a whole pod, or a process of a replica group that is just
 coming back; each time the pod that ended is replaced, as a controller would, and the new processes
 get their parts of the model from a living replica group. In the end no sample may be

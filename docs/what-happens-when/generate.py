@@ -40,6 +40,9 @@ _CHAOS: Final = {
     "freeze-worker-10s": "a worker is frozen for 10 s",
     "freeze-worker-30s": "a worker is frozen for 30 s",
     "freeze-trainer-10s": "the Elastic Trainer is frozen for 10 s",
+    "full-disk-10s": "the disk of the checkpoints is full for 10 s",
+    "read-only-disk-10s": "the disk of the checkpoints is read-only for 10 s",
+    "hanging-disk-10s": "the disk of the checkpoints hangs for 10 s",
 }
 _HANGS: Final = {
     "stopped": "a rank is stopped (SIGSTOP)",
@@ -107,8 +110,10 @@ def _samples(lost: int | None, repeated: int | None, of: int) -> str:
 def chaos(printed: Json) -> Iterator[Row]:
     """`benchmarks.chaos`: what is lost is counted over all of its faults together."""
     lost = _samples(printed["lost"], printed["repeated"], printed["samples_expected"])
+    groups = printed.get("replica_groups")
+    within = f" ({groups.replace('x', ' replica groups of ')} pods)" if groups else ""
     for kind, stalls in printed["stalls"].items():
-        yield Row(_CHAOS[kind], len(stalls), lost, median(stalls), max(stalls))
+        yield Row(_CHAOS[kind] + within, len(stalls), lost, median(stalls), max(stalls))
 
 
 def kill(printed: Json) -> Iterator[Row]:
@@ -160,6 +165,7 @@ def _pods(row: Json) -> str:
 
 READERS: Final[Mapping[str, Callable[[Json], Iterator[Row]]]] = {
     "chaos": chaos,
+    "chaos-of-islands": chaos,
     "islands": islands,
     "islands-of-pods": islands,
     "kill": kill,
