@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.throughput.profiles.measured import Measured
+from penstock.throughput.profiles.profile import Storage
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
 from tests.api.service import Api, api, run
@@ -168,6 +169,45 @@ def test_profiles_are_found_by_their_keys_and_those_of_a_kind_are_checked(
         assert len((await service.http.get("/v1/profiles")).json()["items"]) == 2
 
     with_api(database_url, work)
+
+
+def test_a_profile_that_answers_nothing_keeps_no_other_job_from_its_own(database_url: str) -> None:
+    async def work(service: Api) -> None:
+        everybody = replace(STARVING, resources=replace(STARVING.resources, workers=4000))
+        await put(service, everybody)
+        await service.register("uid-2")
+        many = replace(STARVING, resources=replace(STARVING.resources, data_workers=4000))
+        await put(service, many, "uid-2")
+        assert (await service.http.get("/v1/jobs/uid-2/input")).status_code == 200
+        found = (await service.http.get("/v1/profiles")).json()["items"]
+        assert {line["job_uid"] for line in found} == {"uid-1", "uid-2"}
+
+    with_api(database_url, work)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rate": Measured.given(1e18)},
+        {"step": Measured.given(1e-9), "batch_size": 10**9, "processes": 10**6},
+        {"storage": Storage(1e-9, cold_bytes_per_second=1e18, hits=0.5)},
+        {"resources": Resources(cores=1e5, workers=4096)},
+        {"resources": Resources(cores=1e-9, workers=0)},
+        {"causes": {"x" * 1000: 1.0}, "cut": "y" * 1000},
+        {"stages": (StageCost("z" * 1000, "opaque", 0.11, bytes_out=1e6),) * 63},
+    ],
+)
+def test_whatever_is_taken_is_explained(sqlite_url: str, changes: dict[str, Any]) -> None:
+    async def work(service: Api) -> None:
+        await put(service, replace(STARVING, **changes))
+        for path in ("profile", "input"):
+            answer = await service.http.get(f"/v1/jobs/uid-1/{path}")
+            assert answer.status_code == 200, answer.text
+        ask = {"configurations": [{"cores": 4096, "workers": 1024}, {"workers": 0}]}
+        answer = await service.http.post("/v1/jobs/uid-1/whatif", json=ask)
+        assert answer.status_code == 200, answer.text
+
+    with_api(sqlite_url, work)
 
 
 def test_the_schedulers_decisions_about_a_job_are_the_jobs(database_url: str) -> None:

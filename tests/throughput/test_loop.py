@@ -76,7 +76,7 @@ def test_an_event_costs_the_same_however_many_wait() -> None:
 def test_a_loop_that_would_never_end_is_refused() -> None:
     with pytest.raises(ProfileError, match="nobody makes"):
         simulate(replace(EVEN, workers=0, makers=1, away_cpu=1e400))
-    with pytest.raises(ProfileError, match="are simulated"):
+    with pytest.raises(ProfileError, match="together are simulated: ask for fewer"):
         simulate(replace(EVEN, workers=MOST_WORKERS + 1))
     with pytest.raises(ProfileError, match="more than 0"):
         simulate(replace(EVEN, step=0.0))

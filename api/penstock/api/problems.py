@@ -78,7 +78,11 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
     ),
     errors.CostRangeError: (422, ProblemType.INVALID_REQUEST, "The time range cannot be used"),
     InvalidRequestError: (422, ProblemType.INVALID_REQUEST, "The cluster has no such nodes"),
-    ProfileError: (422, ProblemType.INVALID_REQUEST, "The profile cannot be read"),
+    ProfileError: (
+        422,
+        ProblemType.INVALID_REQUEST,
+        "The profile, or what was asked about it, cannot be",
+    ),
     CursorError: (422, ProblemType.INVALID_REQUEST, "The cursor is not valid"),
     EtagError: (400, ProblemType.INVALID_REQUEST, "The header cannot be read"),
     ClusterUnavailableError: (503, ProblemType.UNAVAILABLE, "The cluster cannot be reached"),

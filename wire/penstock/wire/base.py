@@ -30,7 +30,8 @@ Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 """A moment, in seconds since the epoch."""
 
 Duration = Annotated[float, Field(gt=0, le=86_400)]
-Rate = Annotated[float, Field(ge=0, le=1e12)]
+MAX_RATE: Final = 1e12
+Rate = Annotated[float, Field(ge=0, le=MAX_RATE)]
 Cores = Annotated[float, Field(ge=0, le=100_000)]
 Bytes = Annotated[int, Field(ge=0, le=EXACT_INT_MAX)]
 Counter = Annotated[int, Field(ge=0, le=EXACT_INT_MAX)]

@@ -12,6 +12,7 @@ from penstock.throughput.decision.offload import unit
 from penstock.throughput.decision.what_if import Point
 from penstock.throughput.limits.capacity import bounds
 from penstock.throughput.profiles.profile import Profile
+from penstock.wire.base import MAX_RATE
 from penstock.wire.profiles import (
     Configuration,
     InputCut,
@@ -52,13 +53,13 @@ def what_if_view(profile: Profile, asked: list[Configuration], points: list[Poin
     """Answers beside their questions."""
     return WhatIf(
         unit=unit(profile),
-        measured=profile.rate.value,
+        measured=_rate(profile.rate.value),
         items=[
             WhatIfPoint(
                 configuration=configuration,
-                rate=point.prediction.rate,
-                low=point.prediction.low,
-                high=point.prediction.high,
+                rate=_rate(point.prediction.rate),
+                low=_rate(point.prediction.low),
+                high=_rate(point.prediction.high),
                 stalled=min(1.0, max(0.0, point.prediction.stalled)),
                 binding=point.prediction.binding,
                 extrapolated=point.prediction.extrapolated,
@@ -78,10 +79,10 @@ def input_view(state: InputState) -> InputView:
         source=ProfileSource(row.source),
         unit=unit(profile),
         processes=times,
-        rate=profile.rate.value * times,
+        rate=_rate(profile.rate.value * times),
         stalled=profile.stalled,
         causes={name[:253]: min(1.0, share) for name, share in profile.causes.items()},
-        limits={name: rate * times for name, rate in limits.items() if math.isfinite(rate)},
+        limits={name: _rate(rate * times) for name, rate in limits.items() if math.isfinite(rate)},
         cores=profile.resources.cores,
         workers=profile.resources.workers,
         data_workers=profile.resources.data_workers,
@@ -97,12 +98,12 @@ def decision_view(decision: JobDecision, processes: int) -> InputDecision:
     return InputDecision(
         data_workers=decision.data_workers,
         cores=decision.cores,
-        promised=decision.promised.rate,
-        promised_low=decision.promised.low,
-        promised_high=decision.promised.high,
-        without=decision.without,
+        promised=_rate(decision.promised.rate),
+        promised_low=_rate(decision.promised.low),
+        promised_high=_rate(decision.promised.high),
+        without=_rate(decision.without),
         share=min(1.0, max(0.0, decision.share)),
-        cut=decision.cut,
+        cut=decision.cut[:_LONGEST_NAME],
         binding=decision.binding,
         waits_for_storage=decision.waits_for_storage,
         why=decision.why[:_LONGEST],
@@ -111,7 +112,7 @@ def decision_view(decision: JobDecision, processes: int) -> InputDecision:
             InputCut(
                 kind=str(one.kind),
                 cut=one.cut[:_LONGEST_NAME],
-                rate=one.rate * processes,
+                rate=_rate(one.rate * processes),
                 data_workers=one.data_workers * processes,
                 why=one.why[:_LONGEST],
             )
@@ -119,3 +120,8 @@ def decision_view(decision: JobDecision, processes: int) -> InputDecision:
         ),
         cut_why=compared.why[:_LONGEST] if compared is not None else "",
     )
+
+
+def _rate(value: float) -> float:
+    """As the wire has rates: what a profile bounds from above may be far beyond them."""
+    return min(value, MAX_RATE)

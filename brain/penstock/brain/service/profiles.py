@@ -26,6 +26,7 @@ from penstock.brain.store.profiles import Profiles, kind_of, read
 from penstock.brain.store.tables import JobRow, ProfileRow
 from penstock.throughput.decision.in_job import JobDecision, decide_in_job
 from penstock.throughput.decision.what_if import Point, what_if
+from penstock.throughput.errors import ProfileError
 from penstock.throughput.loop.prediction import predict
 from penstock.throughput.profiles.profile import Profile
 
@@ -72,14 +73,15 @@ class ProfileService:
             JobFinishedError: The job has ended, and measures nothing more.
         """
         now = self._clock()
+        checked = await self._check_other(uid, profile)
         async with self._database.write() as session:
             row = await Jobs(self._database, session).get(uid)
             if JobPhase(row.phase).finished:
                 raise JobFinishedError(f"job {uid} has ended ({row.phase}): no profile is taken")
             profiles = Profiles(self._database, session)
             kind = kind_of(row)
-            if kind and not await profiles.has(uid):
-                await _check_other(profiles, await profiles.of_kind(kind, but=uid), profile)
+            if checked is not None and not await profiles.has(uid):
+                await profiles.note_use(*checked)
             await profiles.put(
                 {
                     "job_uid": uid,
@@ -92,6 +94,23 @@ class ProfileService:
                 }
             )
         self._gauges.note(uid, profile, now)
+
+    async def _check_other(self, uid: str, own: Profile) -> tuple[int, float] | None:
+        """The row of the profile that the job began with, and by how much that was off.
+
+        The model takes a moment, in which nobody else is to wait for the database.
+        """
+        async with self._database.read() as session:
+            row = await Jobs(self._database, session).get(uid)
+            profiles = Profiles(self._database, session)
+            kind = kind_of(row)
+            if not kind or await profiles.has(uid):
+                return None
+            other = await profiles.of_kind(kind, but=uid)
+        if other is None or other.id is None or (known := read(other)) is None:
+            return None
+        error = await asyncio.to_thread(_error_of, known, own)
+        return None if error is None else (other.id, error)
 
     async def observe(self) -> None:
         """Bring the gauges of the jobs' input up to date."""
@@ -158,12 +177,11 @@ class ProfileService:
         return InputState(stored, decision)
 
 
-async def _check_other(profiles: Profiles, other: ProfileRow | None, own: Profile) -> None:
-    """Note by how much the profile that the job began with was off."""
-    if other is None or other.id is None or own.rate.value <= 0:
-        return
-    if (known := read(other)) is None:
-        return
+def _error_of(known: Profile, own: Profile) -> float | None:
+    """By which share of its rate a profile was off for another job; None: it has no answer."""
     per_batch = own.batch_size / known.batch_size
-    found = predict(known, own.resources).rate * per_batch
-    await profiles.note_use(other.id, found / own.rate.value - 1)
+    try:
+        found = predict(known, own.resources).rate * per_batch
+    except ProfileError:
+        return None
+    return found / own.rate.value - 1

@@ -89,7 +89,8 @@ def decide_in_job(profile: Profile, most: int) -> JobDecision:
     if profile.stalled < LEAST_STALL and not profile.resources.data_workers:
         text = f"it waits for its input {profile.stalled:.0%} of its time: nothing to gain"
         return _none(profile, without, "accelerator", text, None)
-    each = min(MOST_WORKERS, max(1, most // profile.processes)) if most else 0
+    each = max(1, most // profile.processes) if most else 0
+    each = min(each, MOST_WORKERS - alone.workers)  # more are not simulated
     profile = as_seen(profile)
     limits = replace(alone, data_workers=each, data_worker_cores=CORES)
     decision, cuts = decide(profile, limits), compare_cuts(profile, limits)

@@ -23,6 +23,8 @@ from penstock.throughput.profiles.resources import MOST_WORKERS
 
 BATCHES: Final = 400
 _NEVER: Final = math.inf
+_MOMENT: Final = 1e-12
+"""Seconds that are no time."""
 _NOBODY: Final = -1
 """Owns the work of receiving a batch."""
 
@@ -94,7 +96,10 @@ def simulate(loop: Loop, *, batches: int = BATCHES, seed: int = 0) -> Outcome:
         ProfileError: the loop would never end, or is beyond what is simulated.
     """
     if loop.workers + loop.makers > MOST_WORKERS:
-        raise ProfileError(f"{loop.workers + loop.makers} workers; {MOST_WORKERS} are simulated")
+        raise ProfileError(
+            f"{loop.workers} workers and {loop.makers} cores of data workers; at most "
+            f"{MOST_WORKERS} together are simulated: ask for fewer"
+        )
     if loop.step <= 0 or loop.cores <= 0 or min(loop.spread) < 0:
         raise ProfileError("a step and the cores must be more than 0, times not less than 0")
     return _Run(loop, batches, random.Random(seed)).result()  # noqa: S311 - no secret
@@ -143,9 +148,9 @@ class _Run:
             if not self.training:
                 self._take()
             if self.taken == counted and not self.mark:
-                self.mark, self.waited, self.busy = self.now or 1e-12, 0.0, 0.0
+                self.mark, self.waited, self.busy = self.now or _MOMENT, 0.0, 0.0
             self._advance()
-        time = self.now - self.mark
+        time = self.now - self.mark or _MOMENT  # far from 0 a step may be less than a clock's digit
         made = self.batches - counted
         remote = sum(1 for batch in self.away if batch >= counted)
         return Outcome(made / time, self.waited / time, min(1.0, remote / made), self.busy / time)
@@ -230,13 +235,13 @@ class _Run:
         if hungry:
             self.worked = self.hungry[0][0] if moment == first else self.worked + moment * speed
         ended = []
-        while self.hungry and self.hungry[0][0] <= self.worked + 1e-12:
+        while self.hungry and self.hungry[0][0] <= self.worked + _MOMENT:
             ended.append(heapq.heappop(self.hungry)[1:])
-        while self.timers and self.timers[0][0] <= self.now + 1e-12:
+        while self.timers and self.timers[0][0] <= self.now + _MOMENT:
             self._ring(*heapq.heappop(self.timers)[1:])
         for _, owner, batch in sorted(ended):
             self._made(owner, batch)
-        if trains and self.step_left <= 1e-12:
+        if trains and self.step_left <= _MOMENT:
             self.training = False
             self.taken += 1
 

@@ -14,7 +14,7 @@ LEAST: Final = 1e-9
 """Of what must be more than 0: seconds of a step, cores, bytes a second."""
 MOST_SECONDS: Final = 1e9
 MOST_BYTES: Final = 1e18
-MOST_CORES: Final = 1e6
+MOST_CORES: Final = 1e5
 MOST_WHOLE: Final = 10**9
 """Of what is counted, e.g. samples of a batch."""
 MOST_RATE: Final = 1e18
