@@ -17,6 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from penstock.data.profiling import record_files
 from penstock.data.profiling.commands import whatif
 from penstock.data.profiling.launching import Wanted, program_name, run_profiled
 from penstock.data.profiling.record_files import RecordFile, read_records
@@ -465,6 +466,18 @@ def test_a_folder_of_a_session_that_lives_stays(
         assert second.is_dir()
         assert first != second
     assert {path.name for path in tmp_path.iterdir()} == {"penstock-profile-mine"}
+
+
+def test_what_is_written_down_has_a_bound_however_many_processes_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_files, "MOST_IN_ALL", 1000)
+    for process in range(50):
+        record = RecordFile(tmp_path, process)
+        record.write({"k": "made", "paths": "x" * 80})
+        record.close()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1000
+    assert 5 < len(list(read_records(tmp_path))) < 12
 
 
 def test_a_program_whose_records_cannot_be_written_runs(tmp_path: Path) -> None:

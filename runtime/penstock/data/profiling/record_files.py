@@ -1,8 +1,8 @@
 """What the processes of a program write down while it is profiled: a file for each, JSON in lines.
 
 A process that is killed leaves whole lines and perhaps a torn last one, which is passed over. Each
-file has a bound; what comes after it is not written. The folder holds a byte that says, by being
-there, that nothing more is wanted.
+file has a bound, and the folder too; what comes after it is not written. The folder holds a byte
+that says, by being there, that nothing more is wanted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from typing import Any, Final
 
 FOLDER: Final = "PENSTOCK_PROFILE"
 """The variable that names the folder to the program and all its processes."""
-MOST_BYTES: Final = 64 << 20
+MOST_BYTES: Final = 32 << 20
+"""Of one process, and of all of them together as one begins: workers may be made for each epoch."""
+MOST_IN_ALL: Final = 128 << 20
+MOST_FILES: Final = 10_000
 FORKED: Final = "forked"
 """The kind of what a process writes that iterates a loader and is not looked at."""
 _DONE: Final = "done"
@@ -34,7 +37,7 @@ class RecordFile:
             self._is = _identity(self._file)
         except OSError:
             self._file = -1
-        self._left = MOST_BYTES
+        self._left = min(MOST_BYTES, room_in(folder))
 
     def write(self, record: dict[str, Any]) -> None:
         """Add a line; a full disk ends the recording, not the program."""
@@ -56,6 +59,15 @@ class RecordFile:
             if self._file >= 0 and _identity(self._file) == self._is:
                 os.close(self._file)
         self._file = -1
+
+
+def room_in(folder: Path) -> int:
+    """Bytes that may still be written down; 0: none, or there is no folder."""
+    left, files = MOST_IN_ALL, MOST_FILES
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            left, files = left - entry.stat().st_size, files - 1
+    return max(0, left) if files >= 0 else 0
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
