@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from penstock.throughput.decision.cut_choice import judge_promise
 from penstock.throughput.decision.offload import LEAST_GAIN, unit
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.loop.prediction import Prediction, predict
@@ -20,8 +21,6 @@ from penstock.throughput.profiles.profile import Profile
 
 NEAR: Final = 0.98
 """The fewest data workers that come so near to the best are taken."""
-KEPT: Final = 0.5
-"""Of the promised gain; with less, data workers are ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,8 @@ def choose(profile: Profile, cores: float) -> Choice:
 
 def verdict(choice: Choice, measured: float) -> tuple[bool, str]:
     """Whether data workers are kept, given the rate that was seen, and what to say."""
-    promised = choice.promised.rate - choice.now
-    share = (measured - choice.now) / promised
+    kept, _ = judge_promise(measured, choice.now, choice.promised.rate)
     said = f"{measured:.4g} samples/s, {choice.promised.rate:.4g} were promised"
-    if share < KEPT:
+    if not kept:
         return False, f"{said}: the data workers are ended, and the program goes on alone"
     return True, f"{said}: kept"

@@ -35,7 +35,7 @@ LEAST_FAILED: Final = 3
 _NEVER: Final = 1e6
 """Seconds in which nobody reads a file that is not there."""
 KEPT: Final = 0.5
-"""Of the promised gain; with less, a cut is taken back."""
+"""Of the promised gain; with less, a change is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class CutChoice:
 
 
 def judge_promise(rate: float, before: float, promised: float) -> tuple[bool, str]:
-    """Whether a change brought `KEPT` of what it promised, and the figures; batches a second."""
+    """Whether a change brought `KEPT` of what it promised, and the figures; rates of one unit."""
     gained = (rate - before) / (promised - before)
     return gained >= KEPT, f"{rate:.4g} batches/s, {promised:.4g} promised, {before:.4g} before"
 

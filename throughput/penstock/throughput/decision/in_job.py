@@ -14,6 +14,7 @@ from penstock.throughput.decision.cut_comparison import CutComparison, compare_c
 from penstock.throughput.decision.offload import LEAST_GAIN, Candidate, decide, unit
 from penstock.throughput.limits.capacity import binding, bounds
 from penstock.throughput.loop.prediction import Prediction, predict
+from penstock.throughput.loop.stalls import FETCH
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import MOST_WORKERS
 
@@ -82,7 +83,7 @@ def decide_in_job(profile: Profile, most: int) -> JobDecision:
     if waits_for_storage(profile):
         text = (
             "it waits for storage, not for CPU: "
-            f"{profile.causes.get('fetch', 0.0):.0%} of its time goes into reads that nothing has "
+            f"{profile.causes.get(FETCH, 0.0):.0%} of its time goes into reads that nothing has "
             "in memory; data workers would wait for them, too; a cache, or faster storage, helps"
         )
         return _none(profile, without, binding(bounds(profile, alone)), text, None, storage=True)

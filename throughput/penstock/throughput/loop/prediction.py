@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds, share_of
-from penstock.throughput.limits.cut import Cut, split
+from penstock.throughput.limits.cut import WHOLE_BATCH, Cut, split
 from penstock.throughput.limits.fetching import read_by
 from penstock.throughput.limits.making import stages_at
 from penstock.throughput.loop.closed_loop import Loop, simulate
@@ -128,7 +128,7 @@ def predict(
 
 def whole_batches(profile: Profile, resources: Resources, share: float) -> Placement:
     """So large a share of whole batches made elsewhere."""
-    whole = Cut("whole batch", 0, len(profile.stages))
+    whole = Cut(WHOLE_BATCH, 0, len(profile.stages))
     return Placement(whole, share if resources.data_workers else 0.0)
 
 

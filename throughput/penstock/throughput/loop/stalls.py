@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+FETCH: Final = "fetch"
+"""Its maker was blocked: by storage or a network, mostly."""
 HAND_OVER: Final = "hand-over"
 """The batch was made, and not there yet."""
 TOO_FEW_CORES: Final = "too few cores"

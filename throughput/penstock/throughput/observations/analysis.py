@@ -19,6 +19,7 @@ from typing import Final
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.loop.prediction import at_measured
 from penstock.throughput.loop.stalls import (
+    FETCH,
     HAND_OVER,
     TOO_FEW_CORES,
     Span,
@@ -38,7 +39,6 @@ from penstock.throughput.profiles.profile import MOST_STAGES, Profile, Storage
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
 
-FETCH: Final = "fetch"
 COLLATE: Final = "collate"
 HAND_OVER_WORK: Final = "hand over"
 LEAST_BATCHES: Final = 5

@@ -16,15 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.throughput.limits.capacity import HERE, Placement
-from penstock.throughput.limits.cut import Cut
-from penstock.throughput.loop.prediction import predict
-from penstock.throughput.loop.stalls import HAND_OVER, TOO_FEW_CORES
+from penstock.throughput.loop.prediction import predict, whole_batches
+from penstock.throughput.loop.stalls import FETCH, HAND_OVER, TOO_FEW_CORES
 from penstock.throughput.profiles.measured import Measured
-from penstock.throughput.profiles.profile import Profile, Storage
+from penstock.throughput.profiles.profile import Profile, Storage, Transport
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
 
-FETCH: Final = "fetch"
 PREPARATION: Final = "preparation"
 LEAST_BATCHES: Final = 8
 """Fewer say nothing of a job."""
@@ -114,7 +112,7 @@ def profile_of(program: str, processes: Sequence[Interval]) -> Profile | None:
     if source.batches < 1 or slowest.batch_bytes <= 0:
         return None  # of what size a batch is decides whether it may be made elsewhere
     waited = min(slowest.waited_seconds, slowest.seconds * 0.999)
-    transport_cpu = 0.6e-9 * slowest.received_bytes
+    transport_cpu = Transport().receive_cpu_seconds * slowest.received_bytes
     training = slowest.cpu_seconds - slowest.in_line.cpu_seconds - transport_cpu
     each = max(1, round(slowest.data_workers / len(takers))) if slowest.data_workers else 0
     rate = slowest.taken / slowest.seconds
@@ -159,7 +157,7 @@ def placement_of(interval: Interval, profile: Profile) -> Placement:
     made = interval.in_line.batches + interval.local.batches + interval.remote.batches
     if not interval.remote.batches or not profile.resources.data_workers:
         return HERE
-    return Placement(Cut("whole batch", 0, len(profile.stages)), interval.remote.batches / made)
+    return whole_batches(profile, profile.resources, interval.remote.batches / made)
 
 
 def _about(value: float) -> Measured:

@@ -291,7 +291,6 @@ def _stage(content: object, where: str) -> StageCost:
         kinds = ", ".join(get_args(Kind))
         raise ProfileError(f"{where}.kind: {shown(found.kind)} must be one of {kinds}")
     _flag(f"{where}.movable", found.movable)
-    _flag(f"{where}.random", found.random)
     return found
 
 

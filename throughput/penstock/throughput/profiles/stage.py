@@ -27,7 +27,6 @@ class StageCost:
         blocked_seconds: waiting for something that is no core, e.g. storage.
         bytes_out: of a sample after it; 0: unknown.
         movable: whether it may be made on another machine.
-        random: whether it draws random numbers.
     """
 
     name: str
@@ -36,7 +35,6 @@ class StageCost:
     blocked_seconds: float = 0.0
     bytes_out: float = 0.0
     movable: bool = True
-    random: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a cost."""
