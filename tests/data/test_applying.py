@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 
 from penstock.data.applying import check, choose, verdict
 from penstock.throughput.errors import ProfileError
@@ -18,6 +19,7 @@ from penstock.throughput.limits.cut import cuts_of
 from penstock.throughput.profiles.measured import Measured
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
+from penstock.trainer.commands import _choice
 from tests.throughput.programs import a_profile
 
 PROGRAM = """
@@ -120,3 +122,10 @@ def test_a_file_that_is_no_profile_starts_nothing(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "version" in re.sub(r"\s+", " ", done.stderr)
+
+
+def test_a_profile_of_more_workers_than_are_simulated_is_named(tmp_path: Path) -> None:
+    many = replace(a_profile(), resources=Resources(cores=4, workers=4096))
+    (tmp_path / "p.json").write_text(many.dumps())
+    with pytest.raises(typer.BadParameter, match="--apply: workers: 4097 must be at most 4096"):
+        _choice(tmp_path / "p.json", ["python", "train.py"])

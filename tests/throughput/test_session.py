@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -84,7 +85,7 @@ def test_an_epoch_that_is_about_to_end_is_not_drained() -> None:
 events = st.lists(
     st.one_of(
         st.tuples(st.just("taken"), st.floats(0, 10) | st.none(), st.floats(0, 10)),
-        st.tuples(st.just("filled"), st.integers(0, 8)),
+        st.tuples(st.just("filled"), st.integers(0, 8) | st.none()),
         st.tuples(st.just("ended")),
     ),
     max_size=200,
@@ -113,6 +114,12 @@ def test_a_session_ends_and_stays_ended_under_any_order_of_events(
             assert session == before
     session = run(session, [(0.1, 0.1)] * 200)
     assert session.phase is Phase.DONE
+
+
+def test_a_loader_too_slow_to_be_filled_is_held_up_once() -> None:
+    session = run(begin(2, SHORT), [(0.1, 0.1)] * 200)
+    holding = replace(session, phase=Phase.FILL, round=0)
+    assert filled(holding, None).phase is Phase.DONE
 
 
 @pytest.mark.parametrize(("least", "most", "rounds"), [(1, 5, 1), (6, 5, 1), (2, 5, -1)])

@@ -455,9 +455,9 @@ def _choice(file: Path, command: list[str]) -> Any:
     try:
         profile = read(file)
         warning = applying.check(profile, command, machine())
+        choice = applying.choose(profile, usable_cores())
     except ProfileError as error:
         raise typer.BadParameter(f"--apply: {error}") from error
-    choice = applying.choose(profile, usable_cores())
     for text in (warning, choice.text):
         if text:
             typer.echo(f"penstock run: {text}", err=True)

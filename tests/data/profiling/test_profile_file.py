@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.data.profiling import profile_file
+from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.throughput.errors import ProfileError
 from tests.throughput.programs import a_profile
 
@@ -33,6 +34,21 @@ def test_where_a_disk_is_full_the_profile_before_stays(tmp_path: Path) -> None:
         profile_file.write(file, a_profile(program="other.py"))
     assert profile_file.read(file) == a_profile()
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_after_a_torn_record_a_process_writes_no_more(tmp_path: Path) -> None:
+    """A batch that is missing between two others would count as a long one."""
+    record = RecordFile(tmp_path, 1)
+    with full_disk():
+        for number in range(20):
+            record.write({"k": "got", "number": number})
+            if sum(path.stat().st_size for path in tmp_path.iterdir()) >= 100:
+                break  # the last line is torn
+    record.write({"k": "got", "number": 20})  # there is room again
+    record.close()
+    found = [one["number"] for _, one in read_records(tmp_path)]
+    assert found == list(range(len(found)))
+    assert 0 < len(found) < 20
 
 
 def test_whoever_reads_while_it_is_written_reads_a_whole_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.data.clocks import ThreadClock
+from penstock.data.profiling import held_window
 from penstock.data.profiling.by_identity import ByIdentity
 from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
@@ -155,3 +156,25 @@ def test_objects_are_told_apart_by_which_they_are_and_forgotten_with_them() -> N
     del first
     gc.collect()
     assert len(known) == 0
+
+
+class Slow:
+    """An iterator of whose two batches one does not come."""
+
+    _index_queues: tuple[()] = ()
+    _tasks_outstanding = 2
+
+    def __init__(self) -> None:
+        self._data_queue = self._worker_result_queue = self
+
+    def qsize(self) -> int:
+        return 1
+
+
+def test_a_window_that_does_not_fill_is_not_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_window, "FILL_SECONDS", 0.05)
+    iterator = Slow()
+    assert held_window.HeldWindow.possible(iterator)
+    assert held_window.HeldWindow(iterator).fill() is None

@@ -53,15 +53,18 @@ class HeldWindow:
         names = ("_index_queues", "_worker_result_queue", "_data_queue", "_tasks_outstanding")
         return all(hasattr(iterator, name) for name in names)
 
-    def fill(self) -> int:
-        """Wait until every batch that is under way is ready; says how many there are."""
+    def fill(self) -> int | None:
+        """Wait until every batch that is under way is ready; says how many there are.
+
+        None: they were not within `FILL_SECONDS`.
+        """
         deadline = time.monotonic() + FILL_SECONDS
         while time.monotonic() < deadline:
             if self._arrived() >= self._iterator._tasks_outstanding:
                 time.sleep(SETTLE_SECONDS)
                 return int(self._iterator._tasks_outstanding) + self._out_of_order()
             time.sleep(POLL_SECONDS)
-        return 0
+        return None
 
     def defer(self) -> None:
         """From now on workers get no new work."""

@@ -47,7 +47,8 @@ class RecordFile:
             return
         try:
             if _identity(self._file) == self._is:
-                os.write(self._file, line)
+                if os.write(self._file, line) < len(line):  # what came after it would be torn, too
+                    self.close()
             else:  # a program that closes what it does not know may have a file of its own there
                 self._file = -1
         except OSError:

@@ -124,10 +124,17 @@ def taken(session: Session, trained: float | None, waited: float) -> Session:
             return session
 
 
-def filled(session: Session, ready: int) -> Session:
-    """All batches that were under way are ready; the first of them ends no measured step."""
+def filled(session: Session, ready: int | None) -> Session:
+    """All batches that were under way are ready; the first of them ends no measured step.
+
+    Args:
+        session: before.
+        ready: batches; None: some were not after a minute, and no program is held up so twice.
+    """
     if session.phase is not Phase.FILL:
         return session
+    if ready is None:
+        return replace(session, phase=Phase.DONE, left=0)
     if ready < 2:  # the epoch is about to end
         return _after_drain(session)
     return replace(session, phase=Phase.DRAIN, left=ready)
