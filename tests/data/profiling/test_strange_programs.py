@@ -57,32 +57,18 @@ def train():
         total += float(batch.sum())
     print(total, flush=True)
 
-if sys.argv[1] == "fork":
-    if not os.fork():
-        train()
-        os._exit(0)
-    os.wait()
-else:
-    train()
+train()
 """
 
 
 @pytest.mark.slow
 def test_a_program_that_is_strange_runs_as_alone(tmp_path: Path) -> None:
-    alone = run_program(tmp_path, STRANGE, "here")
-    profiled = run_program(tmp_path, STRANGE, "here", options=["--no-storage"])
+    alone = run_program(tmp_path, STRANGE)
+    profiled = run_program(tmp_path, STRANGE, options=["--no-storage"])
     assert alone.returncode == 0, alone.stderr
     assert profiled.stdout == alone.stdout
     assert profiled.returncode == 0, profiled.stderr
     assert "samples/s" in profiled.stderr
-
-
-@pytest.mark.slow
-def test_a_program_that_trains_in_a_process_it_forks_is_told_so(tmp_path: Path) -> None:
-    profiled = run_program(tmp_path, STRANGE, "fork", options=["--no-storage"])
-    assert profiled.returncode == 1
-    assert profiled.stdout
-    assert "iterates its DataLoader in a process that it forks" in profiled.stderr
 
 
 def double(value: int) -> int:

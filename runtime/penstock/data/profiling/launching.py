@@ -113,6 +113,7 @@ class _Observed:
     files: list[str]
     busy: float
     pinning: list[tuple[float, float]]
+    trained: bool
 
     @property
     def normal(self) -> list[Delivery]:
@@ -128,17 +129,13 @@ class _Observed:
 def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
     observed = list(_observed(folder))
     if not observed:
-        if any(one.get("k") == record_files.FORKED for _, one in record_files.read_records(folder)):
-            raise ProfileError(
-                "the program iterates its DataLoader in a process that it forks, which is not "
-                "profiled: have it started by torchrun, or by multiprocessing's context 'spawn'"
-            )
         raise ProfileError(
             "no DataLoader was iterated: the program loads its data in another way, or ended "
             "before its first batch"
         )
-    most = max(len(one.normal) for one in observed)
-    ranks = [one for one in observed if len(one.normal) >= most / 2]
+    trained = [one for one in observed if one.trained] or observed
+    most = max(len(one.normal) for one in trained)
+    ranks = [one for one in trained if len(one.normal) >= most / 2]
     chosen = max(
         ranks, key=lambda one: (one.stalled if one.loader.world > 1 else 0.0, len(one.normal))
     )
@@ -157,12 +154,14 @@ def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
     if wanted.storage and chosen.files:
         seen = replace(seen, reading=read_cold(chosen.files, max(1, chosen.loader.workers)))
     profile = profile_of(seen)
-    notes = [*profile.notes, *_notes(observed, chosen)]
+    notes = [*profile.notes, *_notes(observed, ranks, chosen)]
     return replace(profile, notes=tuple(notes))
 
 
-def _notes(observed: Sequence[_Observed], chosen: _Observed) -> Iterator[str]:
-    world = [one for one in observed if one.loader.world > 1]
+def _notes(
+    observed: Sequence[_Observed], ranks: Sequence[_Observed], chosen: _Observed
+) -> Iterator[str]:
+    world = [one for one in ranks if one.loader.world > 1]
     shares = sorted(one.stalled for one in world)
     if shares and shares[-1] - shares[0] > _UNEQUAL:
         yield (
@@ -186,6 +185,7 @@ def _observed(folder: Path) -> Iterator[_Observed]:
     got: dict[tuple[str, int], list[dict[str, Any]]] = {}
     made: list[tuple[str, dict[str, Any]]] = []
     busy: dict[tuple[str, int], list[float]] = {}
+    workers: dict[str, tuple[str, int]] = {}
     for process, record in record_files.read_records(folder):
         match record.get("k"):
             case "loader":
@@ -194,10 +194,16 @@ def _observed(folder: Path) -> Iterator[_Observed]:
                 got.setdefault((process, record["l"]), []).append(record)
             case "machine":
                 busy.setdefault((process, record["l"]), []).append(record["b"])
+            case "workers":
+                workers.update((str(pid), (process, record["l"])) for pid in record["pids"])
             case "made" | "files":
-                made.append((record.get("t", process), record))
+                made.append((process, record))
     for (process, number), record in loaders.items():
-        own = [one for parent, one in made if one["l"] == number and parent == process]
+        own = [
+            one
+            for maker, one in made
+            if workers.get(maker, (one["t"], one["l"])) == (process, number)
+        ]
         deliveries = [_delivery(one) for one in got.get((process, number), [])]
         yield _Observed(
             loader=Loader(
@@ -215,6 +221,7 @@ def _observed(folder: Path) -> Iterator[_Observed]:
             pinning=sorted(
                 (begin, end) for one in got.get((process, number), []) for begin, end in one["i"]
             ),
+            trained=any(one["t"] for one in got.get((process, number), [])),
             busy=_busy_cores(busy.get((process, number), []), deliveries),
             made=[_made(one) for one in own if one["k"] == "made"],
             files=list(

@@ -22,6 +22,7 @@ from penstock.data.profiling.device_copies import DeviceCopies, InitialisedDevic
 from penstock.data.profiling.held_window import HeldWindow
 from penstock.data.profiling.maker_hooks import LOADER, Makers
 from penstock.data.profiling.record_files import RecordFile
+from penstock.data.profiling.training_steps import TrainingSteps
 from penstock.data.sizes import batch_bytes
 from penstock.throughput.observations.records import IN_LINE
 from penstock.throughput.observations.session import (
@@ -63,6 +64,8 @@ class _Watched:
         self.iterator: weakref.ref[Any] = lambda: None  # type: ignore[assignment]  # none yet
         self.held: HeldWindow | None = None
         self.returned: float | None = None
+        self.steps = 0  # of optimizers, when its last batch was delivered
+        self.trained = False
         self.sized = 0
 
 
@@ -73,27 +76,28 @@ class Loaders:
         self._folder = folder
         self._makers = makers
         self._class = iterators
-        self._process = os.getpid()
-        self._out = RecordFile(folder, self._process)
-        self._watched: ByIdentity[_Watched] = ByIdentity()
         self._plain: list[tuple[Any, str, Any]] = []
+        self._over = False
+        self._training: TrainingSteps | None = None  # before a loader is iterated
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """Nothing was seen of this process yet: it imports PyTorch, or was forked after that."""
+        self._process = os.getpid()
+        self._out = RecordFile(self._folder, self._process)
+        self._watched: ByIdentity[_Watched] = ByIdentity()
         self._by_kind: dict[tuple[Any, ...], _Watched] = {}
         self._by_iterator: ByIdentity[_Watched] = ByIdentity()
         self._count = 0
-        self._over = False
-        world = _number("WORLD_SIZE", 1)
-        most = _number(BATCHES, 60)
-        self._budget = Budget(min(20, most), most, fixed=world > 1)
-        self._group = (_number("RANK", 0), world)
 
     def install(self, module: Any) -> None:
         """Wrap the iterators of PyTorch's loaders."""
         import torch
 
         self._torch = torch
-        self._trains = torch.is_grad_enabled  # else it is a validation loop that is done first
         self._copies = DeviceCopies(torch)
         self._pin_module = module._utils.pin_memory
+        self._worker_info = module.get_worker_info
         single = module.dataloader._SingleProcessDataLoaderIter
         several = module.dataloader._MultiProcessingDataLoaderIter
         replaced = (
@@ -106,20 +110,21 @@ class Loaders:
         begin_single, begin_several, plain_reset, plain_next = (one[2] for one in self._plain)
 
         def init_single(this: Any, loader: Any) -> None:
-            if self._measures():
+            if self._is_watching():
                 self._begin(this, loader)
             begin_single(this, loader)
 
         def init_several(this: Any, loader: Any) -> None:
-            if not self._measures():
+            if not self._is_watching():
                 begin_several(this, loader)
                 return
-            watched = self._begin(this, loader)
-            os.environ[LOADER] = f"{self._process}:{watched.number}"
+            number = self._begin(this, loader).number
+            os.environ[LOADER] = f"{self._process}:{number}"
             try:
                 begin_several(this, loader)  # and its workers
             finally:
                 os.environ.pop(LOADER, None)
+            self._note_workers(this, number)
 
         def reset(this: Any, loader: Any, first_iter: bool = False) -> None:
             watched = self._by_iterator.get(this)
@@ -132,25 +137,43 @@ class Loaders:
             if watched is None or self._over or self._process != os.getpid():
                 return plain_next(this)
             if watched.session.phase is Phase.DONE:
-                return plain_next(this)
+                batch, first = plain_next(this), watched.returned is None
+                self._end_if_known(watched, first)
+                watched.returned = time.monotonic()
+                return batch
             return self._next(plain_next, this, watched)
 
         single.__init__, several.__init__ = init_single, init_several
         several._reset, self._class.__next__ = reset, following
-        atexit.register(self._end, "the program ended")
+        # One process of a program may end long before the one that trains begins.
+        atexit.register(self._end, "the program ended", finished=False)
 
-    def _measures(self) -> bool:
-        """Whether loaders of this process are looked at; one that was forked says that it is."""
-        if self._over or self._process == os.getpid():
-            return not self._over
-        self._over = True
-        out = RecordFile(self._folder, os.getpid())
-        out.write({"k": record_files.FORKED})
-        out.close()
-        return False
+    def _is_watching(self) -> bool:
+        """Whether this process's loaders are measured; one that was forked begins with nothing."""
+        if self._over or self._worker_info() is not None:
+            return False
+        if self._process != os.getpid():
+            if LOADER in os.environ:
+                return False
+            self._copies.end()
+            self._copies = DeviceCopies(self._torch)
+            self._begin_process()
+        return True
+
+    def _note_workers(self, iterator: Any, number: int) -> None:
+        """A fork server gives its workers the variables of the loader that it was started for."""
+        pids = [
+            worker.pid
+            for worker in getattr(iterator, "_workers", ())
+            if getattr(getattr(worker, "_popen", None), "method", "") == "forkserver"
+        ]
+        if pids:
+            self._out.write({"k": "workers", "l": number, "pids": pids})
 
     def _begin(self, iterator: Any, loader: Any) -> _Watched:
         """An iterator is made; its workers begin soon."""
+        if self._training is None:
+            self._training = TrainingSteps(self._torch)
         watched = self._watched.get(loader)
         if watched is None:
             watched = self._same_or_new(loader)
@@ -170,7 +193,9 @@ class Loaders:
         window = workers * int(loader.prefetch_factor or 2) if workers else 0
         if sys.platform != "linux":
             window = 0
-        watched = _Watched(self._count, begin(window, self._budget))
+        most = _number(BATCHES, 60)
+        budget = Budget(min(20, most), most, fixed=_rank_and_world()[1] > 1)
+        watched = _Watched(self._count, begin(window, budget))
         if len(self._by_kind) < _MOST_KINDS:
             self._by_kind[kind] = watched
         self._out.write({"k": "loader", **self._described(loader, watched.number)})
@@ -181,6 +206,7 @@ class Loaders:
             samples = len(loader.dataset)
         except Exception:  # noqa: BLE001 - the program's own, which alone nobody may have asked
             samples = 0
+        rank, world = _rank_and_world()
         return {
             "l": number,
             "dataset": type(loader.dataset).__name__,
@@ -189,8 +215,8 @@ class Loaders:
             "batch": int(loader.batch_size or 0),
             "samples": samples,
             "in_turn": bool(getattr(loader, "in_order", True)),
-            "rank": self._group[0],
-            "world": self._group[1],
+            "rank": rank,
+            "world": world,
         }
 
     def _epoch(self, watched: _Watched, iterator: Any) -> None:
@@ -251,6 +277,7 @@ class Loaders:
                 "cr": cpu_returned,
                 "p": phase.value,
                 "f": first,
+                "t": not first and self._steps() > watched.steps,
                 "z": size,
                 "y": copies,
                 "i": pinned,
@@ -260,22 +287,46 @@ class Loaders:
             self._out.write({"k": "machine", "l": watched.number, "b": busy_seconds()})
         if not self._copies.begun and watched.session.phase is not Phase.WARM_UP:
             self._copies.begin(InitialisedDevices(self._torch), self._pin_module)
+        self._end_if_known(watched, first)
         watched.returned = time.monotonic()
-        if watched.session.phase is Phase.DONE and self._trains():
-            self._end("done")
         return batch
 
-    def _end(self, why: str) -> None:
+    def _end_if_known(self, watched: _Watched, first: bool) -> None:
+        """The session is over with the loader that is trained on, and not with a validation's."""
+        steps = self._steps()
+        watched.trained = watched.trained or (not first and steps > watched.steps)
+        watched.steps = steps
+        if watched.session.phase is Phase.DONE and (watched.trained or self._reads_to_train()):
+            self._end("done")
+
+    def _steps(self) -> int:
+        return self._training.steps if self._training else 0
+
+    def _reads_to_train(self) -> bool:
+        return self._training is not None and self._training.may_be_without
+
+    def _end(self, why: str, *, finished: bool = True) -> None:
         if self._over or self._process != os.getpid():
             return
         self._over = True
         for owner, name, plain in self._plain:
             setattr(owner, name, plain)
         self._copies.end()
+        if self._training is not None:
+            self._training.end()
         self._makers.end()
         self._out.write({"k": "end", "why": why})
         self._out.close()
-        record_files.finish(self._folder)
+        if finished:
+            record_files.finish(self._folder)
+
+
+def _rank_and_world() -> tuple[int, int]:
+    """Of the process group, where there is one: not every launcher sets variables."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    return _number("RANK", 0), _number("WORLD_SIZE", 1)
 
 
 def _number(variable: str, default: int) -> int:

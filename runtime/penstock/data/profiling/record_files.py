@@ -20,8 +20,6 @@ MOST_BYTES: Final = 32 << 20
 """Of one process, and of all of them together as one begins: workers may be made for each epoch."""
 MOST_IN_ALL: Final = 128 << 20
 MOST_FILES: Final = 10_000
-FORKED: Final = "forked"
-"""The kind of what a process writes that iterates a loader and is not looked at."""
 _DONE: Final = "done"
 _PREFIX: Final = "process-"
 
