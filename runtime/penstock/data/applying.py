@@ -16,6 +16,7 @@ from typing import Final
 from penstock.throughput.decision.cut_choice import judge_promise
 from penstock.throughput.decision.offload import LEAST_GAIN, unit
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.limits.capacity import in_words
 from penstock.throughput.loop.prediction import Prediction, predict
 from penstock.throughput.profiles.profile import Profile
 
@@ -83,7 +84,7 @@ def choose(profile: Profile, cores: float) -> Choice:
     if promised.rate < (1 + LEAST_GAIN) * rate:
         gain = promised.rate / rate - 1
         text = f"data workers would bring {max(0.0, gain):.0%} on {cores:g} cores: none is started"
-        return Choice(0, now, rate, f"bound by {now.binding}; {text}", profile.batch_size)
+        return Choice(0, now, rate, f"bound by {in_words(now.binding)}; {text}", profile.batch_size)
     text = (
         f"{number} data worker{'s' * (number > 1)} beside the program promise {promised.rate:.4g} "
         f"{each} ({promised.low:.4g} to {promised.high:.4g}); it does {rate:.4g} without"

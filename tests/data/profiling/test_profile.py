@@ -23,7 +23,7 @@ from penstock.data.profiling.launching import Wanted, program_name, run_profiled
 from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.record_folder import record_folder
 from penstock.throughput.errors import ProfileError
-from penstock.throughput.profiles.profile import Profile, loads
+from penstock.throughput.profiles.profile import Profile, Storage, loads
 from tests.data.planes import eventually
 from tests.patience import patient
 
@@ -233,6 +233,16 @@ def test_the_programs_own_exit_code_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_that_a_program_failed_is_said_with_what_that_kept_from_being_measured(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, "map", "raise=1", "size=16", options=[])
+    assert done.returncode == 7
+    assert "the program ended with code 7: 0 batches of Numbers were measured" in done.stderr
+    assert "num_workers" not in done.stderr, "it has none that could be fewer"
+
+
+@pytest.mark.slow
 def test_sigterm_is_the_programs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     command = [sys.executable, "train.py", "map", "epochs=10000", "wait=1"]
@@ -290,6 +300,21 @@ def test_answers_are_a_table_for_people(file: str) -> None:
     assert answer.exit_code == 0, answer.output
     assert "95 of 100 between" in answer.output
     assert "the least that gives 99 % of the best" in answer.output
+
+
+def test_answers_are_in_the_words_of_the_report_and_tell_what_it_noted(tmp_path: Path) -> None:
+    from tests.throughput.programs import a_profile
+
+    storage = Storage(1e5, 1e8, 0.5, 1e-3, 1e8)
+    path = tmp_path / "p.json"
+    path.write_text(a_profile(storage=storage, notes=("other programs had 1 core",)).dumps())
+    answer = ask(str(path), "--storage", "1MB/s..500MB/s", "--data-workers", "1")
+    assert answer.exit_code == 0, answer.output
+    assert "1 MB/s" in answer.output
+    assert "500 MB/s" in answer.output
+    assert "with 1 data worker, " in answer.output
+    assert "note: other programs had 1 core" in answer.output
+    assert "accelerator" not in answer.output
 
 
 def test_a_picture_is_drawn(file: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.base.exit_codes import shell_code
 from penstock.data.child_program import end_of, signals_to, stop_program
 from penstock.data.cores import usable_cores
 from penstock.data.hooked import hooked
@@ -92,9 +93,19 @@ def run_profiled(
             try:
                 found: Profile | ProfileError = _profile(folder, command, wanted)
             except ProfileError as error:
-                found = error
+                found = _with_the_end_of(program, error, stopped=wanted.stop)
             tell(_timed(found, time.monotonic() - began))
             return end_of(program, stopped=wanted.stop)
+
+
+def _with_the_end_of(
+    program: subprocess.Popen[bytes], error: ProfileError, *, stopped: bool
+) -> ProfileError:
+    """What kept a program from being profiled may be that it failed."""
+    code = program.poll()
+    if stopped or not code:
+        return error
+    return ProfileError(f"the program ended with code {shell_code(code)}: {error}")
 
 
 def _timed(found: Profile | ProfileError, seconds: float) -> Profile | ProfileError:

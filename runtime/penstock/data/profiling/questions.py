@@ -16,6 +16,7 @@ from penstock.base.quantity import format_bytes, parse_bytes
 from penstock.throughput.decision.cut_comparison import compare_cuts
 from penstock.throughput.decision.what_if import Point, knee, what_if
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.limits.capacity import in_words
 from penstock.throughput.limits.fetching import reading_apart
 from penstock.throughput.observations.copies import HOST_TO_DEVICE
 from penstock.throughput.profiles.figures import MOST_BYTES, MOST_CORES, MOST_RATE
@@ -27,7 +28,8 @@ POINTS: Final = 9
 MOST_POINTS: Final = 200
 _SHOWN: Final = 80
 """Characters of an option in an error."""
-_UNITS: Final = {"cache": "B", "storage": "B/s"}
+_BYTES: Final = ("cache", "storage")
+_SPEEDS: Final = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 _FIELDS: Final = {
     "cores": "cores",
     "workers": "workers",
@@ -143,7 +145,7 @@ def _values(axis: str, text: str) -> list[float]:
     last = _value(axis, high, said)
     if last < first:
         raise ProfileError(f"{said}: the range ends before it begins")
-    if axis in _UNITS:
+    if axis in _BYTES:
         steps = POINTS - 1 if last > first else 0
         return [first + (last - first) * step / max(1, steps) for step in range(steps + 1)]
     count = min(POINTS, math.ceil(last - first) + 1)
@@ -154,13 +156,13 @@ def _values(axis: str, text: str) -> list[float]:
 def _value(axis: str, text: str, said: str) -> float:
     plain = text.strip()
     try:
-        if axis in _UNITS:
+        if axis in _BYTES:
             bare = plain.removesuffix("/s").removesuffix("B") if plain != "B" else plain
             value = float(parse_bytes(bare))
         else:
             value = float(plain) if axis == "cores" else float(int(plain))
     except ValueError:
-        form = "8GiB, 500MB/s or 0..64GiB" if axis in _UNITS else "8 or 2..32"
+        form = "8GiB, 500MB/s or 0..64GiB" if axis in _BYTES else "8 or 2..32"
         raise ProfileError(f"{said}: must be as in {form}") from None
     except OverflowError:  # of a whole number that no float holds
         value = math.inf
@@ -208,7 +210,10 @@ def show(profile: Profile, axes: Sequence[str], points: Sequence[Point], *, as_j
     told = best or points[-1]
     if told.resources.data_workers:
         compared = compare_cuts(profile, told.resources)
-        typer.echo(f"with at most {told.resources.data_workers} data workers, {compared.why}")
+        number = told.resources.data_workers
+        typer.echo(f"with {number} data worker{'s' * (number > 1)}, {compared.why}")
+    for note in profile.notes:
+        typer.echo(f"note: {note}", err=True)
     if any(point.prediction.extrapolated for point in points):
         typer.echo("* far from what was measured: the interval is wider for it", err=True)
 
@@ -239,11 +244,14 @@ def _row(axes: Sequence[str], point: Point, best: bool) -> list[str]:
     cells = []
     for axis in axes:
         value = getattr(point.resources, _FIELDS[axis])
-        if axis in _UNITS:
-            cells.append(format_bytes(int(value)) + _UNITS[axis].removeprefix("B"))
+        if axis == "cache":
+            cells.append(f"{format_bytes(int(value))}B" if value else "0")
+        elif axis == "storage":
+            cells.append(_speed(value))
         else:
             cells.append(f"{value:g}")
-    notes = found.binding + ("  <- the least that gives 99 % of the best" if best else "")
+    notes = in_words(found.binding).removeprefix("the ")
+    notes += "  <- the least that gives 99 % of the best" if best else ""
     return [
         *cells,
         f"{found.rate:,.0f}{'*' if found.extrapolated else ''}",
@@ -251,6 +259,12 @@ def _row(axes: Sequence[str], point: Point, best: bool) -> list[str]:
         f"{found.stalled:.0%}",
         notes,
     ]
+
+
+def _speed(bytes_per_second: float) -> str:
+    """As it is asked for: 500 MB/s."""
+    unit = next((unit for unit in _SPEEDS if bytes_per_second >= _SPEEDS[unit]), "B")
+    return f"{bytes_per_second / _SPEEDS.get(unit, 1):.4g} {unit}/s"
 
 
 def draw(profile: Profile, axes: Sequence[str], points: Sequence[Point], path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.throughput.decision.cut_comparison import CutComparison, compare_cuts, in_words
 from penstock.throughput.decision.what_if import Point, helps
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.limits import capacity
 from penstock.throughput.limits.capacity import binding, bounds
 from penstock.throughput.profiles.profile import Profile
 
@@ -85,4 +86,4 @@ def _way(profile: Profile, name: str, point: Point) -> str:
 
 
 def _name(bound: str) -> str:
-    return {"accelerator": "training", "workers": "loader workers"}.get(bound, bound)
+    return capacity.in_words(bound).removeprefix("the ")

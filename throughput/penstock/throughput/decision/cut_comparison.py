@@ -18,6 +18,7 @@ from penstock.throughput.decision.offload import (
     decide,
     unit,
 )
+from penstock.throughput.limits import capacity
 from penstock.throughput.limits.capacity import binding, bounds
 from penstock.throughput.limits.cut import CutKind, carried_out, kind_of
 from penstock.throughput.limits.fetching import reading_apart
@@ -99,7 +100,7 @@ def compare_cuts(profile: Profile, limits: Resources) -> CutComparison:
 
 def _option(kind: CutKind, best: Candidate, profile: Profile, limits: Resources) -> CutOption:
     found = bounds(profile, replace(limits, data_workers=best.data_workers), best.placement)
-    why = f"bound by {binding(found)}"
+    why = f"bound by {capacity.in_words(binding(found))}"
     return CutOption(kind, best.placement.cut.name, best.rate, best.data_workers, why)
 
 

@@ -94,5 +94,10 @@ def binding(found: Mapping[str, float]) -> str:
     return min(found, key=lambda name: found[name])
 
 
+def in_words(bound: str) -> str:
+    """What people call it: not every training has an accelerator."""
+    return {"accelerator": "the training", "workers": "loader workers"}.get(bound, bound)
+
+
 def _per(amount: float, cost: float) -> float:
     return amount / cost if cost > 0 else math.inf

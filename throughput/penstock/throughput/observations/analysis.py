@@ -57,6 +57,11 @@ HELD_UP: Final = 2.0
 """So many times the usual step no step takes by itself."""
 CROWDED: Final = 0.1
 """Of the time that makers want a core: who waits for one that long hands over late for it, too."""
+_ENDED: Final = "the program ended too early; give it more steps"
+_WINDOW_UNFILLED: Final = (
+    "the program ended too early, or its epochs are shorter than what its loader has under way; "
+    "give it more epochs, or a smaller num_workers"
+)
 FOREIGN: Final = 0.1
 """Of the cores; less of other programs is always there."""
 
@@ -118,8 +123,7 @@ def profile_of(seen: Seen) -> Profile:
     if len(normal) < LEAST_BATCHES:
         raise ProfileError(
             f"{len(normal)} batches of {loader.dataset} were measured, and {LEAST_BATCHES} are the "
-            "least: the program ended too early, or its epochs are shorter than what its loader "
-            "has under way; give it more epochs, or a smaller num_workers"
+            f"least: {_WINDOW_UNFILLED if loader.workers else _ENDED}"
         )
     made = [one for one in seen.made if one.samples > 0]
     if not made:
