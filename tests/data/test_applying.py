@@ -113,6 +113,7 @@ def test_a_program_runs_faster_as_promised_and_gets_the_same_batches(tmp_path: P
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == 8 * sum(range(4000))
     assert "2 data workers beside the program promise" in done.stderr
+    assert "where samples draw random numbers, data workers have them draw others" in done.stderr
 
 
 def test_a_file_that_is_no_profile_starts_nothing(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ from penstock.throughput.profiles.profile import Profile
 
 NEAR: Final = 0.98
 """The fewest data workers that come so near to the best are taken."""
+OTHER_DRAWS: Final = (
+    "where samples draw random numbers, data workers have them draw others than the program alone, "
+    "so that its losses differ; they are the same for any number of data workers"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,5 +19,8 @@ def batch_bytes(batch: Any, depth: int = 0) -> int:
         return sum(batch_bytes(one, depth + 1) for one in list(batch.values())[:MOST_ITEMS])
     if isinstance(batch, list | tuple):
         return sum(batch_bytes(one, depth + 1) for one in batch[:MOST_ITEMS])
-    size = getattr(batch, "nbytes", 0)
+    try:
+        size = getattr(batch, "nbytes", 0)
+    except RuntimeError:  # sparse tensors have none
+        return 0
     return size if isinstance(size, int) else 0

@@ -15,6 +15,7 @@ another way is one stage, and so are datasets that fetch a batch at once.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -76,8 +77,14 @@ def seed_stages(dataset: Any) -> int:
         found += 1
         transforms = compose.transforms
         if type(transforms) is list and transforms:
-            compose.transforms = SeededStages(transforms, found * _STAGES_APART)
+            replace_transforms(compose, SeededStages(transforms, found * _STAGES_APART))
     return found
+
+
+def replace_transforms(compose: Any, transforms: list[Any]) -> None:
+    """Have another list in its place; an object that cannot be changed (frozen) stays one stage."""
+    with contextlib.suppress(AttributeError, TypeError, ValueError):
+        compose.transforms = transforms
 
 
 def seeded_lists(dataset: Any) -> list[SeededStages]:

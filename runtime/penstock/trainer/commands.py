@@ -458,7 +458,8 @@ def _choice(file: Path, command: list[str]) -> Any:
         choice = applying.choose(profile, usable_cores())
     except ProfileError as error:
         raise typer.BadParameter(f"--apply: {error}") from error
-    for text in (warning, choice.text):
+    drawn = applying.OTHER_DRAWS if choice.data_workers else ""
+    for text in (warning, choice.text, drawn):
         if text:
             typer.echo(f"penstock run: {text}", err=True)
     return choice

@@ -39,6 +39,9 @@ class FilesOpened:
             path = os.fsdecode(path)
         if not isinstance(path, str) or (isinstance(flags, int) and flags & _WRITING):
             return
-        path = os.path.abspath(path)  # noqa: PTH100 - each file that is opened: links are not followed
+        try:
+            path = os.path.abspath(path)  # noqa: PTH100 - links are not followed
+        except OSError:  # the folder in which the program works is gone
+            return
         if not path.startswith(_NOT_DATA) and not path.endswith(_CODE):
             self.paths.setdefault(path)

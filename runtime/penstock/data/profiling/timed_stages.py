@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from penstock.data.errors import NotPortableError
-from penstock.data.stages import composed, datasets_of, names_of
+from penstock.data.stages import composed, datasets_of, names_of, replace_transforms
 from penstock.throughput.observations.records import DATASET
 
 EVERY: Final = 8
@@ -83,6 +83,13 @@ class _Sized:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["_transform"], name, value)
 
+    def __eq__(self, other: object) -> bool:
+        other = other.__dict__["_transform"] if type(other) is _Sized else other
+        return bool(self.__dict__["_transform"] == other)
+
+    def __hash__(self) -> int:
+        return hash(self.__dict__["_transform"])
+
     def __call__(self, *values: Any, **named: Any) -> Any:
         made = self.__dict__["_transform"](*values, **named)
         if len(values) == 1 and not named:
@@ -144,10 +151,7 @@ def time_stages(dataset: Any, times: StageTimes) -> None:
             from penstock.data.cuts.points import first_of
 
             first = first_of(compose.transforms)
-        try:
-            compose.transforms = TimedStages(compose.transforms, names, times, first)
-        except (AttributeError, TypeError):
-            continue  # its author has forbidden that: it is a part of its dataset
+        replace_transforms(compose, TimedStages(compose.transforms, names, times, first))
 
 
 def _gives_samples(dataset: Any) -> bool:
