@@ -40,7 +40,7 @@ class TrainingSteps:
         )
 
 
-def _below(kind: type) -> Iterator[Any]:
+def _below(kind: Any) -> Iterator[Any]:
     for one in kind.__subclasses__():
         yield one
         yield from _below(one)
