@@ -27,7 +27,9 @@ EVEN = Loop(workers=4, cores=8, window=8, cpu=0.04, blocked=0.0, step=0.02)
         (replace(EVEN, cpu=0.4), 10.0),  # four workers
         (replace(EVEN, cpu=0.4, cores=2), 5.0),  # two cores
         (replace(EVEN, cpu=0.2, blocked=0.2, cores=4), 10.0),  # blocked time needs no core
-        (replace(EVEN, workers=0), 1 / 0.06),  # in line
+        (replace(EVEN, workers=0, hand_over=0.1), 1 / 0.06),  # in line
+        (replace(EVEN, workers=0, cores=1, others=1), 10.0),  # beside another program
+        (replace(EVEN, workers=0, cores=0.5), 10.0),  # a half of a core
         (replace(EVEN, cpu=0.4, in_turn=True), 10.0),
         (
             replace(EVEN, cpu=0.4, cores=3, step_cores=1.0, step=0.1),

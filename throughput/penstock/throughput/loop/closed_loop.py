@@ -131,6 +131,7 @@ class _Run:
     idle: list[int] = field(default_factory=list)
     ready: set[int] = field(default_factory=set)
     away: set[int] = field(default_factory=set)
+    in_line: set[int] = field(default_factory=set)
     link_free: float = 0.0
     training: bool = False
     waited: float = 0.0
@@ -185,6 +186,11 @@ class _Run:
             end = self.now + (loop.away_cpu + loop.away_blocked) * factor
             heapq.heappush(self.timers, (end, 1, owner, batch))
             return
+        self._make(owner, batch, factor)
+
+    def _make(self, owner: int, batch: int, factor: float) -> None:
+        """Here, on a core that others want too."""
+        loop = self.loop
         self.begun += 1
         if loop.blocked:
             self.blocked[batch] = loop.cpu * factor, self.begun
@@ -203,18 +209,15 @@ class _Run:
         loop = self.loop
         if self.taken in self.ready:
             self.ready.discard(self.taken)
-            work = loop.step + loop.hand_over
+            work = loop.step + (0.0 if self.taken in self.in_line else loop.hand_over)
+            self.training = True
+            self.step_left = work
         elif not loop.workers and (not loop.makers or loop.share is not None):
-            if loop.makers and self._goes_away(self.taken):
+            if self.taken in self.in_line or (loop.makers and self._goes_away(self.taken)):
                 return
-            factor = self.draw.choice(loop.spread)
-            work = loop.step + (loop.cpu + loop.blocked) * factor
-            self.waited += (loop.cpu + loop.blocked) * factor
+            self.in_line.add(self.taken)
             self.next_batch = max(self.next_batch, self.taken + 1)
-        else:
-            return
-        self.training = True
-        self.step_left = work
+            self._make(_NOBODY, self.taken, self.draw.choice(loop.spread))
 
     def _advance(self) -> None:
         """To the next moment at which something ends."""
