@@ -17,7 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.data.profiling import record_files
+from penstock.data.profiling import launching, record_files
 from penstock.data.profiling.commands import whatif
 from penstock.data.profiling.launching import Wanted, program_name, run_profiled
 from penstock.data.profiling.record_files import RecordFile, read_records
@@ -212,6 +212,27 @@ def test_a_program_without_a_loader_is_named(
     )
     assert done.returncode == code
     assert said in done.stderr
+
+
+@pytest.mark.slow
+def test_a_session_that_takes_long_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launching, "PROGRESS_SECONDS", 0.5)
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if "0 of at most 60 batches of Numbers" in text:
+            (tmp_path / "go").touch()
+
+    command = [sys.executable, "train.py", "map", "workers=2", "size=80", "epochs=1", "wait=1"]
+    code = launching.run_profiled(command, launching.Wanted(), lambda _: None, environ(), say)
+    assert code == 0
+    assert "no DataLoader was iterated yet" in told[0]
+    assert told[-1].endswith("the first 10 of each epoch are not: its workers fill their window")
 
 
 def test_a_command_that_is_none_is_named(tmp_path: Path) -> None:

@@ -60,6 +60,9 @@ def _profile(
                 sys.stderr.write(text)
                 sys.stderr.flush()
 
+    def progress(text: str) -> None:
+        say(f"penstock profile: {text}\n")
+
     def tell(found: Profile | ProfileError) -> None:
         if isinstance(found, ProfileError):
             failed.append(found)
@@ -77,7 +80,8 @@ def _profile(
             say(f"penstock profile: the profile cannot be written: {why}\n")
 
     try:
-        code = run_profiled(command, Wanted(batches, stop, storage), tell, os.environ)
+        wanted = Wanted(batches, stop, storage)
+        code = run_profiled(command, wanted, tell, os.environ, progress)
     except ProfileError as error:
         typer.echo(f"penstock profile: {error}", err=True)
         raise typer.Exit(2) from None

@@ -31,10 +31,12 @@ from penstock.throughput.errors import ProfileError
 from penstock.throughput.observations.analysis import Seen, profile_of
 from penstock.throughput.observations.copies import Copies
 from penstock.throughput.observations.records import Delivery, Loader, Made
-from penstock.throughput.observations.session import Phase
+from penstock.throughput.observations.session import Phase, warm_up
 from penstock.throughput.profiles.profile import Profile
 
 POLL_SECONDS: Final = 0.1
+PROGRESS_SECONDS: Final = 60.0
+"""Until it is first said how far a session is; then after twice as long each time."""
 _UNEQUAL: Final = 0.1
 _LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
 """Modules that start a program which is named behind them."""
@@ -60,8 +62,11 @@ def run_profiled(
     wanted: Wanted,
     tell: Callable[[Profile | ProfileError], None],
     environ: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Run the program; ``tell`` is called once, as soon as its profile is there or cannot be.
+
+    ``say``: how far it is, where that takes long.
 
     Returns:
         The program's exit code, as a shell has it.
@@ -86,8 +91,12 @@ def run_profiled(
         began = time.monotonic()
         program = subprocess.Popen(command, env=hooked(environment))
         with signals_to(program):
+            due = PROGRESS_SECONDS
             while program.poll() is None and not record_files.is_finished(folder):
                 time.sleep(POLL_SECONDS)
+                if time.monotonic() - began >= due:
+                    say(f"after {due:.0f} s {_progress(list(_observed(folder)), wanted)}")
+                    due *= 2
             if program.poll() is None and wanted.stop:
                 stop_program(program)
             try:
@@ -96,6 +105,21 @@ def run_profiled(
                 found = _with_the_end_of(program, error, stopped=wanted.stop)
             tell(_timed(found, time.monotonic() - began))
             return end_of(program, stopped=wanted.stop)
+
+
+def _progress(observed: Sequence[_Observed], wanted: Wanted) -> str:
+    """How far a session is: a program may run for hours whose profile cannot be made."""
+    if not observed:
+        return "no DataLoader was iterated yet"
+    most = max(observed, key=lambda one: (len(one.normal), len(one.deliveries)))
+    loader = most.loader
+    said = (
+        f"{len(most.normal)} of at most {wanted.batches} batches of {loader.dataset} are measured"
+    )
+    if most.normal or not loader.workers:
+        return said
+    passed = warm_up(loader.workers * loader.prefetch)
+    return f"{said}; the first {passed} of each epoch are not: its workers fill their window"
 
 
 def _with_the_end_of(

@@ -94,7 +94,7 @@ class Session:
 
 def begin(window: int, budget: Budget) -> Session:
     """The first epoch of a loader begins."""
-    return Session(window, budget, left=_warm_up(window))
+    return Session(window, budget, left=warm_up(window))
 
 
 def taken(session: Session, trained: float | None, waited: float) -> Session:
@@ -145,15 +145,16 @@ def epoch_ended(session: Session) -> Session:
     if session.phase is Phase.DONE:
         return session
     if session.phase is Phase.WARM_UP:
-        return replace(session, left=_warm_up(session.window))
+        return replace(session, left=warm_up(session.window))
     if session.phase is Phase.DRAIN:
         session = _after_drain(session)
     if session.phase is Phase.DONE or session.phase is Phase.FILL:
         return session
-    return replace(session, phase=Phase.WARM_UP, left=_warm_up(session.window))
+    return replace(session, phase=Phase.WARM_UP, left=warm_up(session.window))
 
 
-def _warm_up(window: int) -> int:
+def warm_up(window: int) -> int:
+    """Batches at the begin of each epoch that are not counted."""
     return 2 * window + 2
 
 
