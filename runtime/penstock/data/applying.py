@@ -38,6 +38,7 @@ class Choice:
         now: without, on this machine.
         text: for people.
         batch_size: of the program's loader.
+        unit: of the rates.
     """
 
     data_workers: int
@@ -45,6 +46,7 @@ class Choice:
     now: float
     text: str
     batch_size: int = 1
+    unit: str = "batches/s"
 
 
 def check(profile: Profile, command: list[str], machine: str) -> str:
@@ -84,22 +86,24 @@ def choose(profile: Profile, cores: float) -> Choice:
             "nothing can be promised: no data worker is started; profile it again, on a machine "
             "with nothing else to do"
         )
-        return Choice(0, now, rate, text, profile.batch_size)
+        return Choice(0, now, rate, text, profile.batch_size, each)
     if promised.rate < (1 + LEAST_GAIN) * rate:
         gain = promised.rate / rate - 1
         text = f"data workers would bring {max(0.0, gain):.0%} on {cores:g} cores: none is started"
-        return Choice(0, now, rate, f"bound by {in_words(now.binding)}; {text}", profile.batch_size)
+        return Choice(
+            0, now, rate, f"bound by {in_words(now.binding)}; {text}", profile.batch_size, each
+        )
     text = (
         f"{number} data worker{'s' * (number > 1)} beside the program promise {promised.rate:.4g} "
         f"{each} ({promised.low:.4g} to {promised.high:.4g}); it does {rate:.4g} without"
     )
-    return Choice(number, promised, rate, text, profile.batch_size)
+    return Choice(number, promised, rate, text, profile.batch_size, each)
 
 
 def verdict(choice: Choice, measured: float) -> tuple[bool, str]:
     """Whether data workers are kept, given the rate that was seen, and what to say."""
     kept, _ = judge_promise(measured, choice.now, choice.promised.rate)
-    said = f"{measured:.4g} samples/s, {choice.promised.rate:.4g} were promised"
+    said = f"{measured:.4g} {choice.unit}, {choice.promised.rate:.4g} were promised"
     if not kept:
         return False, f"{said}: the data workers are ended, and the program goes on alone"
     return True, f"{said}: kept"

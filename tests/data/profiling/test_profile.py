@@ -22,7 +22,9 @@ from penstock.data.profiling.commands import whatif
 from penstock.data.profiling.launching import Wanted, program_name, run_profiled
 from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.record_folder import record_folder
+from penstock.data.profiling.report import report
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.profiles.measured import Measured
 from penstock.throughput.profiles.profile import Profile, Storage, loads
 from tests.data.planes import eventually
 from tests.patience import patient
@@ -321,6 +323,23 @@ def test_answers_are_a_table_for_people(file: str) -> None:
     assert answer.exit_code == 0, answer.output
     assert "95 of 100 between" in answer.output
     assert "the least that gives 99 % of the best" in answer.output
+
+
+def test_whole_batches_of_a_dataset_are_not_called_samples(tmp_path: Path) -> None:
+    from tests.throughput.programs import a_profile
+
+    slow = a_profile(
+        batch_size=1, step=Measured(0.2, 0.19, 0.21, 30), rate=Measured(2.345, 2.3, 2.4, 30)
+    )
+    told = report(slow)
+    assert "now         2.35 batches/s [2.3, 2.4]" in told
+    assert "a batch " in told
+    assert "samples/s" not in told
+    path = tmp_path / "p.json"
+    path.write_text(slow.dumps())
+    answer = ask(str(path), "--cores", "2..4")
+    assert "as it was: 2.35 batches/s" in answer.output
+    assert "samples/s" not in answer.output
 
 
 def test_answers_are_in_the_words_of_the_report_and_tell_what_it_noted(tmp_path: Path) -> None:

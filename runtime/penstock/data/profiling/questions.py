@@ -13,7 +13,9 @@ from typing import Any, Final, cast
 import typer
 
 from penstock.base.quantity import format_bytes, parse_bytes
+from penstock.data.profiling.report import of_rate
 from penstock.throughput.decision.cut_comparison import compare_cuts
+from penstock.throughput.decision.offload import unit
 from penstock.throughput.decision.what_if import Point, knee, what_if
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits.capacity import in_words
@@ -198,14 +200,15 @@ def show(profile: Profile, axes: Sequence[str], points: Sequence[Point], *, as_j
         typer.echo(json.dumps(answer))
         return
     best = knee(points) if len(points) > 1 else None
-    head = [*axes, "samples/s", "95 of 100 between", "waits", "binds"]
+    head = [*axes, unit(profile), "95 of 100 between", "waits", "binds"]
     rows = [head, *(_row(axes, point, point is best) for point in points)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
         typer.echo("  ".join([*cells, row[-1]]))
     typer.echo(
-        f"\n{profile.program} as it was: {profile.rate.value:,.0f} samples/s{_copies(profile)}"
+        f"\n{profile.program} as it was: {of_rate(profile.rate.value)} {unit(profile)}"
+        f"{_copies(profile)}"
     )
     told = best or points[-1]
     if told.resources.data_workers:
@@ -254,8 +257,8 @@ def _row(axes: Sequence[str], point: Point, best: bool) -> list[str]:
     notes += "  <- the least that gives 99 % of the best" if best else ""
     return [
         *cells,
-        f"{found.rate:,.0f}{'*' if found.extrapolated else ''}",
-        f"{found.low:,.0f} - {found.high:,.0f}",
+        f"{of_rate(found.rate)}{'*' if found.extrapolated else ''}",
+        f"{of_rate(found.low)} - {of_rate(found.high)}",
         f"{found.stalled:.0%}",
         notes,
     ]
@@ -292,7 +295,7 @@ def draw(profile: Profile, axes: Sequence[str], points: Sequence[Point], path: P
         alpha=0.2,
     )
     axis.axhline(profile.rate.value, linestyle="--", color="black", label="measured, as it was")
-    axis.set(xlabel=axes[0], ylabel="samples/s", title=profile.program)
+    axis.set(xlabel=axes[0], ylabel=unit(profile), title=profile.program)
     axis.grid(alpha=0.3)
     axis.legend()
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.throughput.decision.cut_comparison import CutComparison, compare_cuts, in_words
+from penstock.throughput.decision.offload import unit
 from penstock.throughput.decision.what_if import Point, helps
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits import capacity
@@ -32,7 +33,8 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield f"{profile.program}: batch {profile.batch_size}, {makers} on {now.cores:g} cores"
     rate = profile.rate
     yield (
-        f"now         {rate.value:,.0f} samples/s [{rate.low:,.0f}, {rate.high:,.0f}], "
+        f"now         {of_rate(rate.value)} {unit(profile)} [{of_rate(rate.low)}, "
+        f"{of_rate(rate.high)}], "
         f"waits for data {profile.stalled:.0%} of the time"
     )
     causes = sorted(profile.causes.items(), key=lambda one: -one[1])
@@ -41,7 +43,7 @@ def _lines(profile: Profile) -> Iterator[str]:
     found = bounds(profile, now)
     least = binding(found)
     yield "limits      " + ", ".join(
-        f"{_name(name)} {value:,.0f}{' <- binds' if name == least else ''}"
+        f"{_name(name)} {of_rate(value)}{' <- binds' if name == least else ''}"
         for name, value in sorted(found.items(), key=lambda one: one[1])
     )
     costs = ", ".join(
@@ -49,28 +51,34 @@ def _lines(profile: Profile) -> Iterator[str]:
         for stage in profile.stages
         if stage.seconds >= 0.01 * (profile.cpu_seconds + profile.blocked_seconds)
     )
-    yield f"a sample    {costs} ms"
+    each = "a batch " if unit(profile) == "batches/s" else "a sample"
+    yield f"{each}    {costs} ms"
     yield from (f"note        {note}" for note in profile.notes)
     yield ""
     if profile.stalled < NOT_STALLED:
         yield "The training does not wait for its data: nothing of this would make it faster."
         return
-    yield f"{'what would help':{_WIDTH}} {'samples/s':>22}   waits"
+    yield f"{'what would help':{_WIDTH}} {unit(profile):>22}   waits"
     try:
         yield from (_way(profile, name, point) for name, point in helps(profile))
     except ProfileError as error:
         yield f"no prediction: {error}"
         return
     yield ""
-    yield from _cuts(compare_cuts(profile, replace(now, data_workers=CUT_FOR)))
+    yield from _cuts(compare_cuts(profile, replace(now, data_workers=CUT_FOR)), unit(profile))
 
 
-def _cuts(compared: CutComparison) -> Iterator[str]:
+def of_rate(value: float) -> str:
+    """Of whole batches there may be less than one a second."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _cuts(compared: CutComparison, each: str) -> Iterator[str]:
     """What data workers should make of each batch."""
     title = f"what {CUT_FOR} data workers should make"
-    yield f"{title:{_WIDTH}} {'samples/s':>22}"
+    yield f"{title:{_WIDTH}} {each:>22}"
     for one in sorted(compared.options, key=lambda option: -option.rate):
-        rate = f"{one.rate:,.0f}" if one.cut else "-"
+        rate = of_rate(one.rate) if one.cut else "-"
         pays = "  <- pays" if one == compared.chosen else ""
         yield f"{in_words(one):{_WIDTH}} {rate:>22}   {one.why}{pays}"
     yield compared.why
@@ -80,7 +88,7 @@ def _way(profile: Profile, name: str, point: Point) -> str:
     found = point.prediction
     if found.rate < profile.rate.value * (1 + NO_GAIN):
         return f"{name:{_WIDTH}} {'no gain':>22}   ({_name(found.binding)} binds)"
-    interval = f"{found.rate:,.0f} [{found.low:,.0f}, {found.high:,.0f}]"
+    interval = f"{of_rate(found.rate)} [{of_rate(found.low)}, {of_rate(found.high)}]"
     far = "  far from what was measured" if found.extrapolated else ""
     return f"{name:{_WIDTH}} {interval:>22}   {found.stalled:5.0%}{far}"
 
