@@ -90,9 +90,8 @@ def choose(profile: Profile, cores: float) -> Choice:
     if promised.rate < (1 + LEAST_GAIN) * rate:
         gain = promised.rate / rate - 1
         text = f"data workers would bring {max(0.0, gain):.0%} on {cores:g} cores: none is started"
-        return Choice(
-            0, now, rate, f"bound by {in_words(now.binding)}; {text}", profile.batch_size, each
-        )
+        text = f"bound by {in_words(now.binding)}; {text}"
+        return Choice(0, now, rate, text, profile.batch_size, each)
     text = (
         f"{number} data worker{'s' * (number > 1)} beside the program promise {promised.rate:.4g} "
         f"{each} ({promised.low:.4g} to {promised.high:.4g}); it does {rate:.4g} without"
