@@ -125,7 +125,7 @@ def test_a_clock_whose_file_is_the_programs_now_leaves_it_open(tmp_path: Path) -
 
 
 class Equal:
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as whoever has an equality of its own
 
     def __eq__(self, other: object) -> bool:
         return True
