@@ -119,6 +119,28 @@ def test_ranks_divide_the_tiles(consumer: Consumer, drop_last: bool) -> None:
         assert len(seen) == 204
 
 
+class Heard(dict[str, tuple[int, int]]):
+    """The others are at this place, whatever the order."""
+
+    def __init__(self, place: tuple[int, int]) -> None:
+        super().__init__()
+        self._place = place
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._place
+
+
+def test_ranks_have_one_epoch_together_whatever_each_has_heard(consumer: Consumer) -> None:
+    share(consumer, ShareOrder.COMMON)
+    found: list[list[int]] = []
+    with workers(consumer):
+        for rank, place in enumerate([(3, 192), (4, 0)]):
+            consumer.fronts = Heard(place)
+            sampler: Any = torch_data.DistributedSampler(Numbers(), 2, rank)
+            found += steps(begin(loader(shuffle=None, sampler=sampler), plain))
+    assert sorted(itertools.chain(*found)) == list(range(203))
+
+
 def test_an_epoch_is_gone_on_with(consumer: Consumer) -> None:
     share(consumer)
 
@@ -157,7 +179,6 @@ def test_each_data_worker_has_to_make_the_same(
         monkeypatch.setenv("SECRET", "1")
         other = planes.spawn(consumer)
         monkeypatch.delenv("SECRET")
-        planes.eventually(lambda: len(consumer.workers) == 2)
         arrived = consumer.counts.arrived
 
         def found_out() -> bool:
@@ -166,9 +187,11 @@ def test_each_data_worker_has_to_make_the_same(
             assert max(made.max() for made, _ in batches) < 1000
             return "makes other samples than this program of the same dataset" in caplog.text
 
-        planes.eventually(found_out, 60)
+        try:
+            planes.eventually(found_out, 60)
+        finally:
+            planes.end(other)
         assert consumer.counts.arrived > arrived, "the first is asked"
-        planes.end(other)
 
 
 def test_without_data_workers_nothing_is_shared_and_that_is_said(

@@ -293,7 +293,7 @@ class Epochs:
         if start is None:
             draw_as_alone(loader)
             if not self.epoch:
-                self.epoch, first = shares.front()
+                self.epoch, first = shares.front(loader)
         drawn, sampler, indices, self.start = begin_sampling(
             loader,
             lambda: shares.batches(loader, arrange(), self.epoch, first),

@@ -144,9 +144,13 @@ class SharedLoader:
             return CommonBuckets(given, size, arranged.buckets, seed, epoch)
         return CommonBatches(given, size, seed, epoch, first)
 
-    def front(self) -> tuple[int, int]:
-        """Epoch and sample of the order where a program that comes now is to begin."""
-        if self.options.join is ShareJoin.EPOCH:
+    def front(self, loader: Any) -> tuple[int, int]:
+        """Epoch and sample of the order where a program that comes now is to begin.
+
+        One of several ranks begins at the beginning: each would hear of another front, and ranks of
+        different epochs would lose samples together.
+        """
+        if self.options.join is ShareJoin.EPOCH or ranks_of(loader) > 1:
             return 0, 0
         return self.consumer.fronts.get(self.shared.key.hex(), (0, 0))
 
@@ -211,12 +215,16 @@ def _parts(tiles: int, key: bytes, names: Any) -> dict[str, NDArray[np.bool_]]:
     return parts_of(tiles, names, key)
 
 
+def ranks_of(loader: Any) -> int:
+    """Processes that divide a loader's samples."""
+    sampler: Any = loader.batch_sampler.sampler
+    return sampler.num_replicas if type(sampler) is torch_data.DistributedSampler else 1
+
+
 def steps_of(shared: SharedPipeline, loader: Any) -> int:
     """Batches of an epoch."""
     given = loader.batch_sampler
-    sampler: Any = given.sampler
-    ranks = sampler.num_replicas if type(sampler) is torch_data.DistributedSampler else 1
-    if ranks > 1:
+    if ranks_of(loader) > 1:
         steps: int = len(given)
         return steps
     whole, rest = divmod(shared.size, int(given.batch_size))
