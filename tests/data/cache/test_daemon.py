@@ -20,6 +20,7 @@ from penstock.data.cache import messages
 from penstock.data.cache.client import CacheClient, CacheError
 from penstock.data.cache.connections import Connections
 from penstock.data.cache.node.contents import Contents
+from penstock.data.cache.node.process import DaemonOptions, remarks
 from penstock.data.cache.policy import Key, Verdict, key_of
 from penstock.data.cache.timeouts import ANSWER_SECONDS
 from penstock.data.transport import frame
@@ -98,6 +99,24 @@ def test_what_is_larger_than_the_cache_is_left_to_the_program(
     files(folder, 1, size=10_001)
     assert ask(CacheClient(running.place), folder, "0.bin").content is None
     running.wait_for(folder, misses=1, miss_bytes=10_001, held_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("memory", "path", "said"),
+    [
+        (4096, "", ["--memory: 4096 bytes: files that are larger"]),
+        (1 << 20, "", []),
+        (1 << 20, "gone", ["gone: no such folder"]),
+        (1 << 20, "file", ["file: no such folder"]),
+    ],
+)
+def test_what_is_hardly_meant_is_told_at_the_start(
+    tmp_path: Path, memory: int, path: str, said: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    found = remarks(DaemonOptions(place(), memory, (str(tmp_path / path),)))
+    assert len(found) == len(said)
+    assert all(each in one for each, one in zip(said, found, strict=True))
 
 
 def test_only_who_can_read_a_file_is_given_it(running: Daemon, folder: Path) -> None:

@@ -28,7 +28,7 @@ from penstock.base.listener import (
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.node.daemon import CacheDaemon
 from penstock.data.cache.peers import Peers, resolve
-from penstock.data.cache.policy import LARGEST_BYTES
+from penstock.data.cache.policy import LARGEST_BYTES, RANGE_BYTES
 from penstock.data.cache.timeouts import PEER_ANSWER_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -86,9 +86,26 @@ def run(options: DaemonOptions) -> None:
         logger.info(
             "%d bytes for %s at %s", options.memory, ", ".join(options.paths), options.place
         )
+        for remark in remarks(options):
+            logger.warning("%s", remark)
         while not ending.wait(60):
             pass
         daemon.end()
+
+
+def remarks(options: DaemonOptions) -> list[str]:
+    """What is allowed, and hardly meant: paths that are not there, memory for nothing."""
+    found = [
+        f"--paths: {path}: no such folder; its files are kept once there is one"
+        for path in options.paths
+        if not Path(path).is_dir()
+    ]
+    if options.memory < RANGE_BYTES:
+        found.append(
+            f"--memory: {options.memory} bytes: files that are larger, or a range of them "
+            f"({RANGE_BYTES} bytes), are not kept; give more"
+        )
+    return found
 
 
 @contextlib.contextmanager
