@@ -217,5 +217,5 @@ def test_any_interleaving(
             with pytest.raises(StreamEndedError):
                 members[label].ask(LENGTH, number, seed=seed)
         streams.pool.check_invariants()
-        assert set(streams._batches) == streams.pool.kept
+        assert set(streams.kept) == streams.pool.kept
     assert set(places.values()) == {LENGTH}

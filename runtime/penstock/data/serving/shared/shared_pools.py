@@ -129,7 +129,7 @@ class SharedPools:
         if isinstance(pipeline, SharedStreamPipeline):
             found = SharedStreams(self._window)
         elif pipeline.common:
-            found = CommonSamples(pipeline, self._window)
+            found = CommonSamples(self._window, pipeline)
         else:
             found = FreeSamples(pipeline, derive_seed(self._salt, self._datasets), self._window)
         self._datasets += 1

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.data.serving.consumer_connection import ConsumerConnection, Request
-from penstock.data.sharing.memo import Memo
+from penstock.data.serving.shared.memo_window import MemoWindow
 from penstock.data.sharing.stream_pipeline import SharedStreamPipeline
-from penstock.data.sizes import batch_bytes
 from penstock.data.streams.digest import NOTHING, UNKNOWN
 from penstock.data.streams.pipeline import (
     MAX_HOSTED,
@@ -51,34 +50,14 @@ class _Front:
 
 
 @dataclass
-class SharedStreams:
-    """Those of one content; see the module's docstring.
+class SharedStreams(MemoWindow):
+    """Those of one content; see the module's docstring."""
 
-    Attributes:
-        window: bytes that are kept.
-    """
-
-    window: int
-    pool: Memo = field(init=False)
-    _batches: dict[Hashable, Any] = field(init=False, default_factory=dict)
     _fronts: OrderedDict[tuple[int, ...], _Front] = field(init=False, default_factory=OrderedDict)
     _host: StreamHost = field(init=False, default_factory=StreamHost)
     _numbers: itertools.count[int] = field(init=False, default_factory=itertools.count)
     _next: dict[str, dict[tuple[int, int], int]] = field(init=False, default_factory=dict)
     """By training process, of each of its streams the batch due next, or one of the above."""
-
-    def __post_init__(self) -> None:
-        self.pool = Memo(self.window)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody is in an epoch."""
-        return not self.pool.members
-
-    def resize(self, window: int) -> None:
-        """From now on so many bytes are kept."""
-        self.pool.resize(window)
-        self._trim()
 
     def rest(self, line: ConsumerConnection, stream: int) -> None:
         """A training process wants nothing more of these streams."""
@@ -92,7 +71,7 @@ class SharedStreams:
         """A training process is gone."""
         self._next.pop(line.name, None)
         self.pool.leave(line.name)
-        self._trim()
+        self.trim()
 
     def make(
         self,
@@ -129,8 +108,8 @@ class SharedStreams:
             if due != _ALONE and self.pool.has(one):
                 streams[own] = address.position + 1
                 self.pool.note_had(line.name, one)
-                batch = self._batches[one]
-                self._trim()
+                batch = self.kept[one]
+                self.trim()
                 return batch
             streams[own] = _ALONE
         return line.streams.make(
@@ -175,14 +154,9 @@ class SharedStreams:
                 raise
             one = (*name, front.position)
             if not self.pool.has(one):
-                self._batches[one] = batch
-                self.pool.put(one, max(1, batch_bytes(batch)))
+                self.put(one, batch)
             front.digests.append(chain(front.digests[-1], batch))
-            self._trim()
-
-    def _trim(self) -> None:
-        for name in self.pool.take_dropped():
-            self._batches.pop(name, None)
+            self.trim()
 
 
 def _goes_on(front: _Front, address: Address) -> bool:
