@@ -58,6 +58,7 @@ class _State(NamedTuple):
     token: str
     port: int = 0
     data_workers: Sequence[ProcessId] = ()
+    weights_dir: str = ""
 
 
 class Keeper:
@@ -192,7 +193,7 @@ class Keeper:
         environ = {**os.environ, names.JOB_TOKEN: state.token}
         told = options.model_copy(update={"share": share})
         plane = LocalDataPlane(count, told, environ, on_change=self._save)
-        await plane.begin(state.port, state.data_workers)
+        await plane.begin(state.port, state.data_workers, state.weights_dir)
         self._plane = plane
         self._save()
         return plane
@@ -205,6 +206,7 @@ class Keeper:
             "token": self._token,
             "port": int(plane.address.rpartition(":")[2]),
             "data_workers": plane.running,
+            "weights_dir": plane.weights_dir,
         }
         fresh = self._folder / f"{STATE}.new"
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -219,7 +221,8 @@ class Keeper:
             workers = [
                 ProcessId(int(pid), int(began)) for pid, began in found.get("data_workers", ())
             ]
-            return _State(str(found["token"]), int(found["port"]), workers)
+            weights_dir = str(found.get("weights_dir", ""))
+            return _State(str(found["token"]), int(found["port"]), workers, weights_dir)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return _State(secrets.token_hex(32))
 

@@ -95,7 +95,7 @@ class Membership:
             except GroupError as error:
                 logger.warning("the program goes on without the group: %s", error)
                 return
-            # The folder of weights is another keeper's, and what has it keeps it.
+            # Whatever else it says, as of weights, the program keeps what it was told first.
             place = (names.DATA_ADDRESS, names.JOB_TOKEN)
             if any(told.get(name) != self._told.get(name) for name in place):
                 logger.warning("the group has another address now: the program goes on without it")

@@ -47,15 +47,20 @@ def checked_group(name: str) -> str:
     return name
 
 
-def _of_login() -> str:
-    """The folder that a login of this user has; empty where there is none."""
-    folder = LOGINS / str(os.getuid())
+def is_private(folder: Path) -> bool:
+    """Whether that is a folder of this user's that nobody else may look into."""
     try:
         found = folder.lstat()
     except OSError:
-        return ""
-    private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
-    return str(folder) if private and found.st_uid == os.getuid() else ""
+        return False
+    private = not stat.S_IMODE(found.st_mode) & 0o077
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and private
+
+
+def _of_login() -> str:
+    """The folder that a login of this user has; empty where there is none."""
+    folder = LOGINS / str(os.getuid())
+    return str(folder) if is_private(folder) else ""
 
 
 def _temporary() -> Path:
@@ -73,9 +78,7 @@ def group_folder(group: str, environ: Mapping[str, str] = os.environ) -> Path:
     above = base / "penstock" if runtime else base
     for folder in (base, above, above / "share", above / "share" / group):
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        private = not stat.S_IMODE(found.st_mode) & 0o077
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not private:
+        if not is_private(folder):
             raise PermissionError(
                 f"{folder}: it has to be a folder of this user's that nobody else may read; remove "
                 "it, or set XDG_RUNTIME_DIR"

@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -38,6 +39,7 @@ from penstock.data.interception import environment
 from penstock.data.job_input import JobInput
 from penstock.data.outliving import Adopted, Kept, ProcessId, adopted
 from penstock.data.protocol import MAX_BYTES, InputOptions
+from penstock.data.share_places import is_private
 
 if TYPE_CHECKING:
     from penstock.base.http.server import HttpServer
@@ -48,6 +50,8 @@ LOOK_SECONDS: Final = 0.5
 LEAVE_SECONDS: Final = 6.0
 RESTART_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 MAX_DATA_WORKERS: Final = 256
+WEIGHTS_PREFIX: Final = "penstock-weights-"
+"""With which the name of a folder of weights begins that is removed."""
 
 
 def check_count(count: int, option: str = "--data-workers") -> None:
@@ -118,10 +122,18 @@ class LocalDataPlane:
             self._count += 1
             self._tasks.append(asyncio.create_task(self._keep_one()))
 
-    async def begin(self, port: int = 0, running: Sequence[ProcessId] = ()) -> None:
+    @property
+    def weights_dir(self) -> str:
+        """The folder of weights that it removes at its end; empty: the environment names one."""
+        return self._weights_dir
+
+    async def begin(
+        self, port: int = 0, running: Sequence[ProcessId] = (), weights_dir: str = ""
+    ) -> None:
         """Start; ``port``: to listen on, if it is free.
 
         ``running``: data workers that report to that port, to be kept instead of others.
+        ``weights_dir``: of one before that was killed, to be gone on with if it is there.
         """
         try:
             listening = create_listener("127.0.0.1", port)
@@ -129,7 +141,9 @@ class LocalDataPlane:
             listening, running = create_listener("127.0.0.1", 0), ()  # nobody finds it there
         self.address = address_of(listening)
         if names.WEIGHTS_DIR not in self._environ:
-            self._weights_dir = tempfile.mkdtemp(prefix="penstock-weights-")
+            left = Path(weights_dir)
+            kept = left.name.startswith(WEIGHTS_PREFIX) and is_private(left)
+            self._weights_dir = weights_dir if kept else tempfile.mkdtemp(prefix=WEIGHTS_PREFIX)
         # To load a server takes as long as the program takes to load its own: they do it at once.
         making = asyncio.create_task(asyncio.to_thread(_server, self.dispatcher, self._token))
         self._making, self._serving = making, asyncio.create_task(_serve(making, listening))
