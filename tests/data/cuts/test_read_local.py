@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
+import io
 import os
 import random
 import subprocess
@@ -21,7 +23,9 @@ from hypothesis import strategies as st
 
 from penstock.crds import environment as names
 from penstock.data import Loader
+from penstock.data.cache import interception
 from penstock.data.consuming.consumer import Consumer
+from penstock.data.cuts import reading
 from penstock.data.cuts.reading import ReadLocalPipeline, folders_of, read_local, survey_reading
 from penstock.data.errors import FrameError, NotCutError
 from penstock.data.pipeline import Pipeline
@@ -399,3 +403,20 @@ def test_keys_and_mounted_secrets_below_a_folder_of_samples_are_not_served(tmp_p
     for name in (".ssh/id", "secret/token"):
         assert served.read(str(tmp_path / name), 0, 8).error == errno.EACCES
     assert served.read("/proc/self/environ", 0, 8).error == errno.EACCES
+
+
+def test_what_replaces_open_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (builtins, io):
+        monkeypatch.setattr(module, "open", open)  # put back at last, whatever is on top of it
+    (tmp_path / "data").touch()
+    with reading._opened() as paths:
+        interception.install("@nowhere", [str(tmp_path / "cached")])
+        replaced = builtins.open
+        (tmp_path / "data").open().close()
+    assert builtins.open is io.open is replaced
+    assert paths == [str(tmp_path / "data")]
+    (tmp_path / "data").open().close()
+    assert paths == [str(tmp_path / "data")], "nothing is watched any more"
+    interception.uninstall()

@@ -122,10 +122,10 @@ def _opened() -> Iterator[list[str]]:
 
 def _watched() -> Iterator[list[str]]:
     paths: list[str] = []
-    plain, thread = builtins.open, threading.get_ident()
+    plain, watched = builtins.open, threading.get_ident()
 
     def open(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:  # noqa: A001  # in its place
-        if threading.get_ident() == thread and not set(mode) & set("wax+"):
+        if threading.get_ident() == watched and not set(mode) & set("wax+"):
             _note(paths, file)
         return plain(file, mode, *more, **named)
 
@@ -133,7 +133,9 @@ def _watched() -> Iterator[list[str]]:
     try:
         yield paths
     finally:
-        builtins.open = io.open = plain
+        watched = 0
+        if builtins.open is open:  # else another has been put on top of it meanwhile, as a cache's
+            builtins.open = io.open = plain
 
 
 def _note(paths: list[str], file: Any) -> None:
