@@ -194,6 +194,39 @@ def test_each_data_worker_has_to_make_the_same(
         assert consumer.counts.arrived > arrived, "the first is asked"
 
 
+def nobody_knows(*arguments: Any) -> Any:
+    raise sameness.NoProofError("no data worker has opened it in time")
+
+
+@pytest.mark.parametrize("order", list(ShareOrder))
+@pytest.mark.parametrize("differs", [False, True])
+def test_ranks_of_which_one_does_not_share_lose_nothing_together(
+    consumer: Consumer,
+    order: ShareOrder,
+    differs: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    share(consumer, order)
+    found: list[list[int]] = []
+    with workers(consumer):
+        for rank in range(2):
+            if rank and differs:
+                monkeypatch.setenv("SECRET", "1")
+            elif rank:
+                monkeypatch.setattr(torch_sharing, "compare", nobody_knows)
+            monkeypatch.setattr(torch_sharing, "_proven", {})
+            sampler: Any = torch_data.DistributedSampler(Secretive(), 2, rank)
+            own = torch_data.DataLoader(Secretive(), 16, sampler=sampler)
+            batches = list(begin(own, plain))
+            own_samples = bool(rank and differs)
+            assert all(bool((made >= 1000).all()) == own_samples for made, _ in batches)
+            found += [of.tolist() for _, of in batches]
+    assert "does not share with group search" in caplog.text
+    assert set(itertools.chain(*found)) == set(range(203))
+    assert sum(map(len, found)) - 203 <= (order is ShareOrder.FREE)
+
+
 def test_without_data_workers_nothing_is_shared_and_that_is_said(
     consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -186,7 +186,8 @@ class CacheClient:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return None
-        sock, given = None, ()
+        sock = None
+        given: Sequence[int] = ()
         try:
             sock = self._connections.take()
             header = [messages.CACHE_PROTOCOL_VERSION, path, part]

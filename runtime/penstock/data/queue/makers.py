@@ -115,10 +115,12 @@ class Makers:
 
     def check_proof(self, link: WorkerConnection, digest: bytes) -> None:
         """Ask a data worker no more that makes other batches of a pipeline; with the lock held."""
-        proof = self._proofs.get(digest)
-        if proof is not None and link.refuse_unlike(digest, proof):
-            text = "makes other samples than this program of the same dataset, and is not used"
-            self.complaints.add(f"data worker {link.name}", f"{text} for a loader that shares it")
+        proof, is_open = self._proofs.get(digest), link.pipelines.get(digest) is Opened.OPEN
+        if proof is None or not is_open or link.proofs.get(digest) == proof:
+            return
+        link.pipelines[digest] = Opened.REFUSED
+        text = "makes other samples than this program of the same dataset, and is not used"
+        self.complaints.add(f"data worker {link.name}", f"{text} for a loader that shares it")
 
     def request(self, queue: BatchQueue) -> None:
         """Ask for what a queue has room for; with the lock held."""

@@ -130,7 +130,7 @@ class WorkerConnection:
         self._sending: bytes | None = None  # the pipeline that is being sent
         self.large = LargeMessages()  # beside that
         self._weights: dict[bytes, tuple[Weights, ...]] = {}  # by pipeline
-        self._proofs: dict[bytes, bytes] = {}  # of those that jobs share, what it makes of each
+        self.proofs: dict[bytes, bytes] = {}  # of those that jobs share, what it makes of each
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
         self.pinned = LentPinned(pinned or PinnedPool())
@@ -173,7 +173,7 @@ class WorkerConnection:
                 return
             del self.pipelines[old]
             self._weights.pop(old, None)
-            self._proofs.pop(old, None)
+            self.proofs.pop(old, None)
             self.send(messages.FORGET, [old])
         self.pipelines[packed.digest] = Opened.SENT
         self._weights[packed.digest] = packed.weights
@@ -241,14 +241,7 @@ class WorkerConnection:
             return False
         self._sent(digest)
         self.pipelines[digest] = Opened.REFUSED if refused else Opened.OPEN
-        self._proofs[digest] = proof
-        return True
-
-    def refuse_unlike(self, digest: bytes, proof: bytes) -> bool:
-        """Ask for no batch of a pipeline if it makes others there; whether that was found now."""
-        if self.pipelines.get(digest) is not Opened.OPEN or self._proofs.get(digest) == proof:
-            return False
-        self.pipelines[digest] = Opened.REFUSED
+        self.proofs[digest] = proof
         return True
 
     def request(

@@ -211,7 +211,7 @@ class Epochs:
         if consumer is not None and self.calls is not None:
             consumer.partition.follow(self.calls)
         if shares is not None and not shares.shared.common:
-            return self._begin_free(loader, shares, rank, resume.get("tiles"))
+            return self._begin_free(loader, shares, options, rank, resume.get("tiles"))
         arrange, guarantee = self._arrangement(loader, consumer, options.guarantee, rank)
         drawn, sampler, indices = self._begin_sampling(loader, arrange, shares, resume)
         ends = resume.get("ends") or {}
@@ -256,9 +256,12 @@ class Epochs:
         options = replace(self.options, guarantee=guarantee)
         try:
             shares = self._shared_loader(loader, consumer, guarantee, watched=watched)
+            served = shares is None or shares.consumer is not None
         except DiffersError:
-            return None, replace(options, skip_bad=self._skips_bad(consumer)), None
-        return consumer, options, shares
+            shares, served = None, False
+        if served:
+            return consumer, options, shares
+        return None, replace(options, skip_bad=self._skips_bad(consumer)), shares
 
     def _arrangement(
         self, loader: Any, consumer: Consumer | None, guarantee: Guarantee | None, rank: int
@@ -325,7 +328,7 @@ class Epochs:
             pipeline = indexed_pipeline(loader, setup, watched=watched)
             again = loader.persistent_workers and self.epoch and shares is None
             seed = derive_seed(drawn, self.epoch) if again else drawn
-        if shares is not None:
+        if shares is not None and shares.packed is not None:
             _batch_stage(self.calls, loader, shared=True)
             return _Making(shares.source, seed, None, streams)
         stage, sent = _batch_stage(self.calls, loader, seed), pipeline
@@ -363,12 +366,17 @@ class Epochs:
         return shared_loader(loader, consumer, pipeline, local, guarantee, self._complaints)
 
     def _begin_free(
-        self, loader: Any, shares: SharedLoader, rank: int, tiles: dict[str, Any] | None
+        self,
+        loader: Any,
+        shares: SharedLoader,
+        options: StreamOptions,
+        rank: int,
+        tiles: dict[str, Any] | None,
     ) -> TorchBatches:
         _batch_stage(self.calls, loader, shared=True)
         drawn = draw_as_alone(loader)
         delivery = self._delivery(loader, trust_sampler=True)
-        options = replace(self.options, guarantee=Guarantee.EXACTLY_ONCE, delivery=delivery)
+        options = replace(options, guarantee=Guarantee.EXACTLY_ONCE, delivery=delivery)
         name = BatchId(self.group, rank, self.epoch, 0)
         self.start = None
         self.stream = shares.begin(loader, name, drawn, options, self.quarantine, tiles)

@@ -23,7 +23,7 @@ from penstock.data.complaints import Complaints
 from penstock.data.consuming.batch_stream import BadSample, BatchStream, Source, StreamOptions
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.consuming.shared_stream import SharedStream
-from penstock.data.errors import DataError
+from penstock.data.errors import DataError, NotPortableError
 from penstock.data.ledger import Permutation, TileLedger, derive_seed
 from penstock.data.local.workers import LocalOptions
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline
@@ -115,17 +115,31 @@ def why_not_shared(loader: Any, consumer: Consumer) -> str | None:
 
 @dataclass(frozen=True)
 class SharedLoader:
-    """A loader that was found to be one that shares."""
+    """A loader that was found to be one that shares.
+
+    Attributes:
+        shared: what is shared.
+        packed: that for data workers; None: they are not to make it for this loader. One rank of
+            several then has its part of the group's order all the same: in another order, it and
+            the other ranks would lose samples together.
+        consumer: who takes its batches; None: no data worker makes any.
+        options: of the group.
+    """
 
     shared: SharedPipeline
-    packed: PackedPipeline
-    consumer: Consumer
+    packed: PackedPipeline | None
+    consumer: Consumer | None
     options: ShareOptions
 
     @property
     def source(self) -> Source:
         """What makes its batches."""
-        return Source(self.shared.pipeline, b"", lambda: self.packed, at_once=True)
+        return Source(self.shared.pipeline, b"", self._pack, at_once=True)
+
+    def _pack(self) -> PackedPipeline:
+        if self.packed is None:
+            raise NotPortableError("its samples are not shared, and their order is the group's")
+        return self.packed
 
     def seed(self, epoch: int) -> int:
         """Of an epoch in the common order."""
@@ -150,12 +164,14 @@ class SharedLoader:
         One of several ranks begins at the beginning: each would hear of another front, and ranks of
         different epochs would lose samples together.
         """
-        if self.options.join is ShareJoin.EPOCH or ranks_of(loader) > 1:
+        if self.consumer is None or self.options.join is ShareJoin.EPOCH or ranks_of(loader) > 1:
             return 0, 0
         return self.consumer.fronts.get(self.shared.key.hex(), (0, 0))
 
     def follow(self, stream: BatchStream, batches: Any, epoch: int) -> None:
         """Tell the others how far a stream is."""
+        if self.consumer is None or self.packed is None:
+            return
         followed = weakref.ref(stream)
 
         def position() -> tuple[int, int] | None:
@@ -241,6 +257,8 @@ def shared_loader(
 ) -> SharedLoader | None:
     """A loader as it shares; None where it does not: one line says why.
 
+    A rank of several that cannot be served has its part of the group's order all the same.
+
     Raises:
         DiffersError: data workers are not to make its batches at all; one line says why.
     """
@@ -249,7 +267,7 @@ def shared_loader(
         return None
     dataset = type(loader.dataset).__qualname__
     subject, text = f"a loader of {dataset}", f"does not share with group {asked.group}"
-    problem = why_not_shared(loader, consumer)
+    shared, problem = None, why_not_shared(loader, consumer)
     if problem is None:
         try:
             size, batch = len(loader.dataset), loader.batch_sampler.batch_size
@@ -267,14 +285,18 @@ def shared_loader(
             _compare(shared, packed, consumer, local)
         except DiffersError as error:
             complaints.add(subject, f"{text}, and is served by no data worker: {error}")
-            raise
+            if shared is None or ranks_of(loader) == 1:
+                raise
+            return SharedLoader(shared, None, None, asked)
         except DataError as error:
             problem = str(error)
         else:
             return SharedLoader(shared, packed, consumer, asked)
     if problem != NOT_SHUFFLED:
         complaints.add(subject, f"{text}: {problem}")
-    return None
+    if shared is None or ranks_of(loader) == 1:
+        return None
+    return SharedLoader(shared, None, consumer, asked)
 
 
 def _compare(
