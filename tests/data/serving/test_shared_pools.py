@@ -40,7 +40,7 @@ def line() -> Iterator[ConsumerConnection]:
 
 def begin(pools: SharedPools, line: ConsumerConnection, number: int, lacking: int = TILES) -> bytes:
     key, pipeline = dataset(number)
-    pools.open(key, pipeline)
+    pools.open(key, pipeline, b"")
     line.pipelines[key] = pipeline
     lacks = np.arange(TILES) < lacking
     pools.join(line, [number, key, f"loader {number}", lacks_bytes(lacks)])
@@ -121,3 +121,33 @@ def test_a_dataset_that_comes_again_has_other_random_numbers(line: ConsumerConne
             pools.rest(line, number)
     assert sorted(orders[0]) == sorted(orders[1])
     assert orders[0] != orders[1]
+
+
+class Strange(Rows):
+    """Its samples cannot be sent, or are none."""
+
+    def __init__(self, sample: object) -> None:
+        self.sample = sample
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if isinstance(self.sample, Exception):
+            raise self.sample
+        return self.sample  # type: ignore[return-value]
+
+
+def proof(pools: SharedPools, rows: Rows) -> bytes:
+    key, _ = dataset(1)
+    return pools.prove(SharedPipeline(Pipeline(rows, list), TILES, 1, key, window_bytes=WINDOW))
+
+
+def test_a_proof_is_the_same_where_the_same_is_made() -> None:
+    found = proof(SharedPools(1), Rows())
+    assert len(found) == 32
+    assert proof(SharedPools(2), Rows()) == found, "whatever else a data worker draws"
+    others = [np.full(SAMPLE_BYTES, 3, np.int8), np.full((SAMPLE_BYTES, 1), 3, np.uint8), (1, 2)]
+    assert len({found, *(proof(SharedPools(1), Strange(one)) for one in others)}) == 4
+
+
+def test_what_cannot_be_made_or_sent_has_no_proof() -> None:
+    for sample in (ValueError("no such picture"), object()):
+        assert proof(SharedPools(1), Strange(sample)) == b""
