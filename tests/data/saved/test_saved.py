@@ -425,7 +425,7 @@ def test_how_much_is_missing_is_estimated(
     assert (
         "about 12.0 MiB are still to be written and 2.0 MiB are free: 10.0 MiB are missing" in text
     )
-    assert "20 batches like the first need about 0.0 GB" in caplog.text, "and foretold"
+    assert "20 batches like the first need about 19.0 MiB more, and 2.0 MiB are free" in caplog.text
 
 
 LIMITED = textwrap.dedent(

@@ -150,18 +150,20 @@ def no_room(folder: Path, error: OSError, needed: int, kept: int) -> SavedError:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if error.errno == errno.EFBIG:
         return SavedError(
-            f"{folder}: a file may have at most {_text(limit)} here (ulimit -f, or the file "
+            f"{folder}: a file may have at most {size_text(limit)} here (ulimit -f, or the file "
             f"system): raise that, or use smaller shards; {again}"
         )
     free = shutil.disk_usage(folder).free
     missing = max(needed - free, 1)
+    left, room, more = size_text(needed), size_text(free), size_text(missing)
     return SavedError(
-        f"{folder}: {os.strerror(error.errno or errno.ENOSPC)}: about {_text(needed)} are still to "
-        f"be written and {_text(free)} are free: {_text(missing)} are missing; {again}"
+        f"{folder}: {os.strerror(error.errno or errno.ENOSPC)}: about {left} are still to be "
+        f"written and {room} are free: {more} are missing; {again}"
     )
 
 
-def _text(size: int) -> str:
+def size_text(size: int) -> str:
+    """Bytes, in the unit that they are some of."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

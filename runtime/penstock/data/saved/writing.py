@@ -25,6 +25,7 @@ from penstock.data.saved.files import (
     locked,
     no_room,
     put_index,
+    size_text,
 )
 from penstock.data.saved.index import (
     ALIGNMENT,
@@ -206,11 +207,11 @@ class BatchWriter:
         free = shutil.disk_usage(self.folder).free
         if needed > free:
             logger.warning(
-                "%s: %d batches like the first need about %.1f GB, and %.1f GB are free",
+                "%s: %d batches like the first need about %s more, and %s are free",
                 self.folder,
                 self._expected,
-                needed / 1e9,
-                free / 1e9,
+                size_text(needed),
+                size_text(free),
             )
 
     def _commit(self) -> None:
