@@ -469,3 +469,25 @@ def test_nothing_is_replaced_where_nothing_is_asked_for() -> None:
 
     assert install_from({}) is None
     assert installed() is None
+
+
+def test_what_is_read_by_a_descriptor_is_counted(
+    running: Daemon, folder: Path, cached: Interception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = running.stat(folder)["unseen"]
+    name, content = str(folder / "bytes.bin"), (folder / "bytes.bin").read_bytes()
+    monkeypatch.chdir(folder)
+    for written in (name, "bytes.bin", os.fsencode(name), folder / "bytes.bin"):
+        descriptor = os.open(written, os.O_RDONLY)
+        assert os.read(descriptor, 10) == content[:10]
+        os.close(descriptor)
+    with contextlib.suppress(FileNotFoundError):
+        os.open(folder / "nothing", os.O_RDONLY)
+    for flags in (os.O_WRONLY, os.O_RDWR):
+        os.close(os.open(name, flags))
+    os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+    os.close(os.open(__file__, os.O_RDONLY))
+    with open(name, "rb", opener=os.open) as file:  # once
+        assert file.read() == content
+    cached.client.send_notes()
+    running.wait_for(folder, unseen=before + 5)

@@ -1,10 +1,11 @@
 """Have the files that a program opens for reading, below some paths, come from the node's cache.
 
 ``builtins.open`` and ``io.open`` are replaced: pathlib, PIL, numpy, json and torch.load go through
-them. What C code opens by path is in `penstock.data.cache.program.readers`. Only read modes, and
-only below the paths; whatever else is asked for goes to the function that was there before, at the
-cost of one comparison. This module is loaded at the start of a program: what the cache needs
-besides is loaded with the first file below its paths.
+them. ``os.open`` is as it was, and counted: who reads by a descriptor reads from storage. What C
+code opens by path is in `penstock.data.cache.program.readers`. Only read modes, and only below the
+paths; whatever else is asked for goes to the function that was there before, at the cost of one
+comparison. This module is loaded at the start of a program: what the cache needs besides is loaded
+with the first file below its paths.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _READING: Final = frozenset({"r", "rb", "br", "rt", "tr"})
 _BINARY: Final = frozenset({"rb", "br"})
+_NO_READING: Final = os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY | os.O_PATH
 
 
 class Interception:
@@ -48,6 +50,7 @@ class Interception:
         self._client: CacheClient | None = None
         self._lock = threading.Lock()
         self.plain: Callable[..., Any] = builtins.open
+        self.plain_descriptor: Callable[..., int] = os.open
         os.register_at_fork(after_in_child=self._begin_in_child)
 
     def _begin_in_child(self) -> None:
@@ -158,7 +161,8 @@ class Interception:
         text_only = encoding is not None or errors is not None or newline is not None
         if buffering == 0 or (binary and (buffering == 1 or text_only)) or opener or not closefd:
             self.client.note_unseen(place[0])
-            return self.plain(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            with self.bypassed():  # an opener is not counted for itself
+                return self.plain(file, mode, buffering, encoding, errors, newline, closefd, opener)
         raw = self._raw(os.fspath(file), place)
         try:
             buffered = io.BufferedReader(raw, buffering if buffering > 1 else raw.block_bytes)
@@ -184,6 +188,7 @@ def install(place: str, paths: Sequence[str], form: CacheForm = CacheForm.RAW) -
     opened = _function(one)
     builtins.open = opened
     io.open = opened
+    os.open = _descriptor_function(one)
     _installed.append(one)
     from penstock.data.cache.program.readers import install_readers
 
@@ -216,12 +221,32 @@ def _function(one: Interception) -> Callable[..., Any]:
     return open
 
 
+def _descriptor_function(one: Interception) -> Callable[..., int]:
+    """``os.open``, which counts what is read below the paths."""
+    plain, prefixes = one.plain_descriptor, one._prefixes
+
+    def open(  # noqa: A001 - it is that
+        path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+    ) -> int:
+        descriptor = plain(path, flags, mode, dir_fd=dir_fd)
+        outside = type(path) is str and path.startswith("/") and not path.startswith(prefixes)
+        if not outside and not flags & _NO_READING and dir_fd is None:
+            place = one._seen(path)
+            if place is not None:
+                one.client.note_unseen(place[0])
+        return descriptor
+
+    open.__doc__ = plain.__doc__
+    return open
+
+
 def uninstall() -> None:
     """Put back what was there before; for tests."""
     while _installed:
         one = _installed.pop()
         builtins.open = one.plain
         io.open = one.plain
+        os.open = one.plain_descriptor
         from penstock.data.cache.program.readers import uninstall_readers
 
         uninstall_readers()

@@ -74,7 +74,8 @@ class KeptFunction:
         try:
             if not stat.S_ISREG(Path(file).stat().st_mode):  # a FIFO is read once, and waited for
                 return self.function(file)
-            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            with self._one.bypassed():
+                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError):
             return self.function(file)  # which says what is wrong with it
         try:
