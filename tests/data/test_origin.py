@@ -35,7 +35,7 @@ class Flip:
         self.root = root
 
     def __getitem__(self, index):
-        return _scale(index) + math.floor(self.chance)
+        return _scale(index) + math.floor(self.chance) + SIZES[0]
 
     def __len__(self):
         return 8
@@ -86,7 +86,7 @@ def test_changed_code_of_a_module_is_another_pipeline(load: Load, change: tuple[
     packed = pack_pipeline(Pipeline(load(CODE).Flip(), list), TOKEN)
     assert CODE.replace(*change) != CODE
     assert content_digest(load(CODE.replace(*change)).Flip()) != before
-    with pytest.raises(NotPortableError, match=f"the code of module {NAME} is another here"):
+    with pytest.raises(NotPortableError, match=f"the code of {NAME}.Flip is another here"):
         open_pipeline(packed.blob, packed.signature, TOKEN)
 
 
@@ -100,12 +100,21 @@ def test_lines_and_comments_change_nothing(load: Load) -> None:
     assert len(opened.dataset) == 8
 
 
+def test_code_that_has_nothing_to_do_with_it_changes_nothing(load: Load) -> None:
+    code = f"{CODE}\ncalls = []\ndef train():\n    assert calls\n    calls.append(1)\n"
+    before = content_digest(load(code).Flip())
+    packed = pack_pipeline(Pipeline(load(code).Flip(), list), TOKEN)
+    assert content_digest(load(code.replace("assert calls", "assert not calls")).Flip()) == before
+    open_pipeline(packed.blob, packed.signature, TOKEN)
+
+
 def test_code_that_a_module_imports_counts_too(load: Load, tmp_path: Path) -> None:
     def digest(by: int) -> bytes:
         (tmp_path / "scales_of_a_test.py").write_text(f"def scale(value):\n    return value * {by}")
         sys.modules.pop("scales_of_a_test", None)
         importlib.invalidate_caches()
-        return content_digest(load(f"from scales_of_a_test import scale\n{CODE}").Flip())
+        code = CODE.replace("_scale(index)", "scale(index)")
+        return content_digest(load(f"from scales_of_a_test import scale\n{code}").Flip())
 
     try:
         assert digest(2) == digest(2)

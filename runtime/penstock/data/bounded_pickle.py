@@ -12,11 +12,11 @@ from typing import Any
 import cloudpickle
 
 from penstock.data.errors import PipelineTooLargeError
-from penstock.data.origin import note_module
+from penstock.data.origin import note_name
 
 
-def dumps_within(value: Any, limit: int, modules: set[str] | None = None) -> bytes:
-    """As `cloudpickle.dumps`; ``modules`` gets the names of those whose code it refers to.
+def dumps_within(value: Any, limit: int, named: set[str] | None = None) -> bytes:
+    """As `cloudpickle.dumps`; ``named`` gets the names by which it refers to code.
 
     Raises:
         PipelineTooLargeError: it has more than ``limit`` bytes.
@@ -25,8 +25,8 @@ def dumps_within(value: Any, limit: int, modules: set[str] | None = None) -> byt
     file = Bounded(limit)
     pickler = BoundedPickler(file, limit)
     pickler.dump(value)
-    if modules is not None:
-        modules |= pickler.modules
+    if named is not None:
+        named |= pickler.named
     return file.getvalue()
 
 
@@ -57,10 +57,10 @@ class BoundedPickler(cloudpickle.Pickler):  # type: ignore[misc]  # has no types
     def __init__(self, file: io.BytesIO, limit: int) -> None:
         super().__init__(file)
         self._limit = self._left = limit
-        self.modules: set[str] = set()
+        self.named: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
-        note_module(obj, self.modules)
+        note_name(obj, self.named)
         size = getattr(obj, "nbytes", None) if not isinstance(obj, type) else None
         if type(size) is int:
             self._left -= size

@@ -3,11 +3,12 @@
 Classes of modules are pickled by their names, and files may be named from a folder. A data worker
 that serves several programs, or lives longer than one, may have read a module before it was edited,
 or be in another folder: what it made would be something else, and mostly nobody would see it. So a
-pipeline says what code its modules have where it comes from, and whether it names files from its
-folder; whoever opens it has the same, or refuses by name.
+pipeline says what code its classes and functions have where it comes from, and whether it names
+files from its folder; whoever opens it has the same, or refuses by name.
 
-Code is that of the modules that are loaded, not of the files that they were read from: functions
-and classes, their constants, and what is named in capitals. Libraries are not looked at.
+Code is what is loaded, not the files that it was read from: of the classes and functions that are
+pickled by name, and of those of the program's own modules that these name in turn, with their
+constants, and what is named in capitals. Libraries are not looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ import msgpack
 
 from penstock.data.errors import NotPortableError
 
-MAX_MODULES: Final = 1000
+MAX_FUNCTIONS: Final = 5000
+"""That are looked at of what one name leads to."""
 MAX_ITEMS: Final = 10_000
 """Of a constant that are looked at."""
 SCANNED_BYTES: Final = 1 << 20
@@ -46,7 +48,7 @@ class Origin(NamedTuple):
         folder: of the program.
         arguments: of the program.
         relative: files are named from the folder, as far as that can be seen.
-        code: of modules of the program's own, by name: a digest.
+        code: a digest of each ``module:name`` of the program's own that is pickled by its name.
     """
 
     path: list[str]
@@ -56,9 +58,9 @@ class Origin(NamedTuple):
     code: dict[str, bytes]
 
     @classmethod
-    def here(cls, modules: Iterable[str], blob: bytes | memoryview) -> Self:
-        """This process as an origin of what names these modules and was pickled as ``blob``."""
-        code, texts = _code_of(modules)
+    def here(cls, named: Iterable[str], blob: bytes | memoryview) -> Self:
+        """This process as an origin of what was pickled as ``blob``, with these names."""
+        code, texts = _code_of(named)
         folder = str(Path.cwd())
         return cls(sys.path, folder, sys.argv, _names_files(texts, blob), code)
 
@@ -93,29 +95,29 @@ class Origin(NamedTuple):
             )
 
     def check_code(self) -> None:
-        """Raises NotPortableError: a module has another code here."""
+        """Raises NotPortableError: a class or function has another code here."""
         here, _ = _code_of(self.code)
         for name, digest in self.code.items():
             if name in here and here[name] != digest:
                 raise NotPortableError(
-                    f"the code of module {name} is another here: it was changed after this data "
-                    "worker had read it, or comes from another folder"
+                    f"the code of {name.replace(':', '.')} is another here: it was changed after "
+                    "this data worker had read its module, or comes from another folder"
                 )
 
 
-def place_digest(modules: Iterable[str], blob: bytes | memoryview) -> bytes:
+def place_digest(named: Iterable[str], blob: bytes | memoryview) -> bytes:
     """Of what a pipeline depends on beside its pickled form; the same in all such places."""
-    origin = Origin.here(modules, blob)
+    origin = Origin.here(named, blob)
     told = [sorted(origin.code.items()), origin.folder if origin.relative else ""]
     return hashlib.blake2b(msgpack.packb(told), digest_size=32).digest()
 
 
-def note_module(value: Any, found: set[str]) -> None:
-    """Add the module by whose name a value is pickled, if it is one that is."""
+def note_name(value: Any, found: set[str]) -> None:
+    """Add the name by which a value is pickled, if it is one that has code."""
     if isinstance(value, ModuleType):
-        found.add(value.__name__)
+        found.add(f"{value.__name__}:")
     elif isinstance(value, type | FunctionType):
-        found.add(str(value.__module__))
+        found.add(f"{value.__module__}:{value.__qualname__}")
 
 
 @functools.cache
@@ -125,57 +127,48 @@ def _libraries() -> tuple[str, ...]:
     return tuple(f"{folder}{os.sep}" for folder in sorted(folders))
 
 
-def _own(name: str) -> ModuleType | None:
+@functools.lru_cache(4096)
+def _is_own(name: str, file: str | None) -> bool:
+    if file is None or name == "__main__" or name.partition(".")[0] == _OURS:
+        return False
+    return not os.path.realpath(file).startswith(_libraries())
+
+
+def _own(name: str | None) -> ModuleType | None:
     """A module of the program's own that others find by its name; None: it is something else."""
-    module = sys.modules.get(name)
+    module = sys.modules.get(name or "")
     file = getattr(module, "__file__", None)
-    if module is None or name == "__main__" or name.partition(".")[0] == _OURS:
-        return None
-    if not isinstance(file, str) or os.path.realpath(file).startswith(_libraries()):
-        return None
-    return module
+    own = isinstance(name, str) and _is_own(name, file if isinstance(file, str) else None)
+    return module if own else None
 
 
-def _code_of(modules: Iterable[str]) -> tuple[dict[str, bytes], set[str]]:
-    """Digests of the modules and of those that they name, and the texts in their code."""
+def _code_of(named: Iterable[str]) -> tuple[dict[str, bytes], set[str]]:
+    """Digests of what is named, and the texts in its code."""
     found: dict[str, bytes] = {}
     texts: set[str] = set()
-    waiting, met = list(modules), set(modules)
-    while waiting and len(found) < MAX_MODULES:
-        name = waiting.pop()
-        module = _own(name)
-        if module is None:
-            continue
-        reading = _Reading(name, texts)
-        digest = hashlib.blake2b(digest_size=16)
-        for part in reading.module(module):
-            digest.update(f"{len(part)} ".encode() + part)
-        found[name] = digest.digest()
-        waiting += sorted(reading.named - met)
-        met |= reading.named
+    for name in named:
+        where, _, path = name.partition(":")
+        value: Any = _own(where)
+        for part in path.split(".") if value is not None and path else ():
+            value = getattr(value, part, None)  # of a local class there is none
+        if value is not None:
+            digest = hashlib.blake2b(digest_size=16)
+            for piece in _Reading(texts).of(value):
+                digest.update(f"{len(piece)} ".encode() + piece)
+            found[name] = digest.digest()
     return found, texts
 
 
 class _Reading:
-    """Of one module: what its code is, and what others it names."""
+    """What the code of a value is, and of what it names in turn."""
 
-    def __init__(self, name: str, texts: set[str]) -> None:
-        self._name, self._texts = name, texts
+    def __init__(self, texts: set[str]) -> None:
+        self._texts = texts
         self._seen: set[int] = set()
         self._within: set[int] = set()  # containers that are being read
-        self.named: set[str] = set()
 
-    def module(self, module: ModuleType) -> Iterator[bytes]:
-        for name, value in sorted(dict(vars(module)).items()):
-            if isinstance(value, ModuleType):
-                self.named.add(value.__name__)
-            elif name.isupper() or isinstance(value, type) or _function_of(value) is not None:
-                yield name.encode()
-                yield from self._value(value)
-            else:
-                self.named.add(str(type(value).__module__))
-
-    def _value(self, value: Any) -> Iterator[bytes]:
+    def of(self, value: Any) -> Iterator[bytes]:
+        """Its parts."""
         if isinstance(value, _PLAIN):
             if isinstance(value, str):
                 self._texts.add(value)
@@ -185,7 +178,7 @@ class _Reading:
             if len(value) <= MAX_ITEMS and id(value) not in self._within:
                 self._within.add(id(value))
                 for one in value.items() if isinstance(value, dict) else value:
-                    yield from self._value(one)
+                    yield from self.of(one)
                 self._within.discard(id(value))
         elif type(value) in {frozenset, set}:
             yield from sorted(repr(one).encode() for one in value if isinstance(one, _PLAIN))
@@ -193,38 +186,67 @@ class _Reading:
             yield from self._class(value)
         elif (function := _function_of(value)) is not None:
             yield from self._function(function)
+        elif isinstance(value, ModuleType):
+            yield from self._module(value)
         else:
-            self.named.add(str(type(value).__module__))
-            yield type(value).__qualname__.encode()
+            yield from self._class(type(value))
+
+    def _begin(self, value: Any, module: str | None) -> bool:
+        """Whether a class, function or module is to be read, for the first time."""
+        if _own(module) is None or id(value) in self._seen or len(self._seen) >= MAX_FUNCTIONS:
+            return False
+        self._seen.add(id(value))
+        return True
+
+    def _module(self, module: ModuleType) -> Iterator[bytes]:
+        yield module.__name__.encode()
+        if self._begin(module, module.__name__):
+            for name, value in sorted(dict(vars(module)).items()):
+                if _is_code(value) or name.isupper():
+                    yield name.encode()
+                    yield from self.of(value)
 
     def _class(self, kind: type) -> Iterator[bytes]:
         yield f"{kind.__module__}.{kind.__qualname__}".encode()
-        self.named.update(one.__module__ for one in kind.__mro__)
-        if kind.__module__ != self._name or id(kind) in self._seen:
+        if not self._begin(kind, kind.__module__):
             return
-        self._seen.add(id(kind))
-        yield repr([f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__]).encode()
+        for base in kind.__mro__[1:]:
+            yield from self._class(base)
         for name, value in sorted(vars(kind).items()):
             for part in _parts(value):
                 if _function_of(part) is None and name.startswith("__"):
                     continue
                 yield name.encode()
-                yield from self._value(part)
+                yield from self.of(part)
 
     def _function(self, function: FunctionType) -> Iterator[bytes]:
         yield f"{function.__module__}.{function.__qualname__}".encode()
-        self.named.add(str(function.__module__))
         if (inner := _function_of(vars(function).get("__wrapped__"))) is not None:
             yield from self._function(inner)
-        if function.__module__ != self._name or id(function) in self._seen:
+        if not self._begin(function, function.__module__):
             return
-        self._seen.add(id(function))
+        names = sorted(set(self._names(function.__code__)))
         yield from self._code(function.__code__)
-        yield from self._value(function.__defaults__)
-        yield from self._value(function.__kwdefaults__)
+        yield from self.of(function.__defaults__)
+        yield from self.of(function.__kwdefaults__)
         for cell in function.__closure__ or ():
             with contextlib.suppress(ValueError):  # it is empty
-                yield from self._value(cell.cell_contents)
+                yield from self.of(cell.cell_contents)
+        for name in names:
+            value = function.__globals__.get(name)
+            if isinstance(value, ModuleType):
+                if _own(value.__name__) is not None:
+                    yield from self._named(dict(vars(value)), names)
+            elif _is_code(value) or name.isupper():
+                yield name.encode()
+                yield from self.of(value)
+
+    def _named(self, values: dict[str, Any], names: list[str]) -> Iterator[bytes]:
+        """Of a module that code names, what it may take from there."""
+        for name in names:
+            if name in values and (_is_code(values[name]) or name.isupper()):
+                yield name.encode()
+                yield from self.of(values[name])
 
     def _code(self, code: CodeType) -> Iterator[bytes]:
         yield code.co_code
@@ -233,7 +255,17 @@ class _Reading:
             if isinstance(constant, CodeType):
                 yield from self._code(constant)
             else:
-                yield from self._value(constant)
+                yield from self.of(constant)
+
+    def _names(self, code: CodeType) -> Iterator[str]:
+        yield from code.co_names
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from self._names(constant)
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, type) or _function_of(value) is not None
 
 
 def _function_of(value: Any) -> FunctionType | None:

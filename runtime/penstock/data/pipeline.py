@@ -309,16 +309,16 @@ def pack_pipeline(pipeline: AnyPipeline, token: str) -> PackedPipeline:
     """
     from penstock.data.bounded_pickle import dumps_within
 
-    modules: set[str] = set()
+    named: set[str] = set()
     try:
-        pickled = dumps_within(pipeline, MAX_PIPELINE_BYTES, modules)
+        pickled = dumps_within(pipeline, MAX_PIPELINE_BYTES, named)
     except NotPortableError:
         raise
     except Exception as error:  # pickling runs code of the user's classes
         raise NotPortableError(
             f"the dataset or collate function cannot be pickled: {type(error).__name__}: {error}"
         ) from error
-    place = Origin.here(modules, pickled).packed()
+    place = Origin.here(named, pickled).packed()
     blob = _LENGTH.pack(len(place)) + place + pickled
     digest = hashlib.sha256(blob).digest()
     return PackedPipeline(digest, sign(token, blob), blob, pipeline.weights)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from penstock.data.bounded_pickle import Bounded
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import Permutation
-from penstock.data.origin import note_module, place_digest
+from penstock.data.origin import note_name, place_digest
 from penstock.data.pipeline import (
     MAX_PIPELINE_BYTES,
     AnyPipeline,
@@ -147,7 +147,7 @@ def content_digest(value: Any, *more: Any, limit: int = MAX_PIPELINE_BYTES) -> b
     blob = file.getvalue()
     for name in dict(internals._DYNAMIC_CLASS_TRACKER_BY_CLASS).values():
         blob = blob.replace(name.encode(), b"0" * len(name))  # random, of this process
-    place = place_digest(pickler.modules, blob)
+    place = place_digest(pickler.named, blob)
     return hashlib.blake2b(blob + place + repr(more).encode(), digest_size=32).digest()
 
 
@@ -156,10 +156,10 @@ class _Canonical(cloudpickle.Pickler):  # type: ignore[misc]  # has no types
 
     def __init__(self, file: Bounded) -> None:
         super().__init__(file)
-        self.modules: set[str] = set()
+        self.named: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
-        note_module(obj, self.modules)
+        note_name(obj, self.named)
         if isinstance(obj, CodeType):
             return tuple, (
                 (
