@@ -148,3 +148,16 @@ def test_a_count_that_the_user_fixed_is_left_to_the_user(life: Life) -> None:
     life.settle()
     assert len(life.names("data-worker")) == 3
     assert not life.server.objects["scales"]
+
+
+@pytest.mark.parametrize(("cpu", "processes"), [("4", "4"), ("2500m", "2"), ("1", None)])
+def test_a_data_worker_of_several_cores_makes_batches_in_as_many_processes(
+    life: Life, cpu: str, processes: str | None
+) -> None:
+    life.create_job(workers={"replicas": 1})
+    sized = {"replicas": 1, "resources": {"cpu": cpu}}
+    life.create_scale("data", {"dataWorker": sized})
+    life.settle()
+    [made] = life.pods("data-worker")[0]["spec"]["containers"]
+    told = {one["name"]: one.get("value") for one in made["env"]}
+    assert told.get("PENSTOCK_DATA_PROCESSES") == processes

@@ -385,6 +385,23 @@ def test_accelerated_data_workers_are_told_apart_by_their_pods() -> None:
     assert roles[Role.ACCELERATED_DATA_WORKER][0].cpu_cores == 0.2
 
 
+def test_processes_of_one_data_worker_are_one_pod_of_the_sample() -> None:
+    dispatcher = Dispatcher("d")
+    for name, rank in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
+        its = WorkerReport(name=name, rank=rank, cpu_cores=0.75, memory_bytes=4, processes=2)
+        dispatcher.worker(its, 0.0)
+    sampler = JobSampler(Coordinator(JobFacts(), identity="t"), dispatcher)
+    ranks = sampler.measure(3.0, 1.0).roles[Role.DATA_WORKER]
+    assert {rank: (one.cpu_cores, one.memory_bytes) for rank, one in ranks.items()} == {
+        0: (1.5, 8),
+        1: (1.5, 8),
+    }
+    noted: list[int] = []
+    sampler._input.note = lambda reports, workers, now: noted.append(workers)  # type: ignore[method-assign]
+    sampler.measure_input(1.0)
+    assert noted == [2]
+
+
 def with_gpus() -> Coordinator:
     found = Coordinator(JobFacts(), identity="t")
     gpus = (

@@ -40,6 +40,7 @@ NODE_CHECK_SHARE: Final = "PENSTOCK_NODE_CHECK_SHARE"  # of workers: of the time
 SNAPSHOT_MEMORY: Final = "PENSTOCK_SNAPSHOT_MEMORY"  # of workers: bytes; absent: what is free
 STEP_LOG: Final = "PENSTOCK_STEP_LOG"  # set by users: folder of the step logs
 DATA_STAGE: Final = "PENSTOCK_DATA_STAGE"  # of a data worker: 1 runs batched stages; absent: 0
+DATA_PROCESSES: Final = "PENSTOCK_DATA_PROCESSES"  # of a data worker's pod: one for each core
 DATA_SHARE: Final = "PENSTOCK_DATA_SHARE"  # for measurements: share of batches, 0 to 1
 DATA_CUT: Final = "PENSTOCK_DATA_CUT"  # set by users: stage in front of which data workers end
 SAVE_BATCHES: Final = "PENSTOCK_SAVE_BATCHES"  # folder for the first epoch of each DataLoader

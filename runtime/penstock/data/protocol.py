@@ -189,6 +189,10 @@ def _nothing(value: object) -> bool:
     return not value
 
 
+def _one(value: object) -> bool:
+    return value == 1
+
+
 Positions = Annotated[tuple[SharedPosition, ...], Field(max_length=64, exclude_if=_nothing)]
 
 
@@ -287,7 +291,8 @@ class WorkerReport(Message):
     """One data worker.
 
     ``stage``: it runs the batched stages, and takes batches from data workers of stage 0 at
-    ``relay``. Both are left out where it is of stage 0.
+    ``relay``. Both are left out where it is of stage 0. ``processes`` of its pod are data workers
+    of one rank, this one included; left out where it is alone.
     """
 
     version: int = DATA_PROTOCOL_VERSION
@@ -302,6 +307,7 @@ class WorkerReport(Message):
     shared: Annotated[SharedTotals | None, Field(exclude_if=_absent)] = None
     stage: Annotated[int, Field(ge=0, le=1, exclude_if=_nothing)] = 0
     relay: Annotated[ConsumerEntry | None, Field(exclude_if=_absent)] = None
+    processes: Annotated[int, Field(ge=1, le=1000, exclude_if=_one)] = 1
     leaving: bool = False
 
 

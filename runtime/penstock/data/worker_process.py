@@ -18,6 +18,7 @@ from penstock.data.outliving import watch
 from penstock.data.relaying.relay import Relay
 from penstock.data.serving.group_reports import GroupReports
 from penstock.data.serving.readiness import announce
+from penstock.data.serving.siblings import MOST, Siblings
 from penstock.data.serving.stage_before import STAGE
 from penstock.data.serving.worker import DataWorker, work
 
@@ -55,23 +56,35 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
     stage = number_in(names.DATA_STAGE, STAGE if accelerated else 0)
     if stage > STAGE:
         raise ValueError(f"{names.DATA_STAGE}: {stage}; must be 0 or {STAGE}")
-    host_here = os.environ.get(names.POD_IP) or "127.0.0.1"
-    before = Relay(token, host_here, share_memory=share_memory) if stage else None
-    worker = DataWorker(
-        token=token,
-        dispatcher=address,
-        name=os.environ.get(names.POD_NAME, ""),
-        node=os.environ.get(names.NODE_NAME, ""),
-        rank=number_in(names.RANK),
-        incarnation=number_in(names.INCARNATION),
-        share_memory=share_memory,
-        group=_group(),
-        before=before,
-    )
-    announce(worker)
-    if outlives:
-        watch(worker, outlives)
-    work(worker)
+    group, processes = _group(), number_in(names.DATA_PROCESSES, 1)
+    if not 1 <= processes <= MOST:
+        raise ValueError(f"{names.DATA_PROCESSES}: {processes}; must be 1 to {MOST}")
+
+    def be_one(number: int) -> None:
+        host_here = os.environ.get(names.POD_IP) or "127.0.0.1"
+        before = Relay(token, host_here, share_memory=share_memory) if stage else None
+        worker = DataWorker(
+            token=token,
+            dispatcher=address,
+            name=os.environ.get(names.POD_NAME, ""),
+            node=os.environ.get(names.NODE_NAME, ""),
+            rank=number_in(names.RANK),
+            incarnation=number_in(names.INCARNATION),
+            share_memory=share_memory,
+            group=group,
+            before=before,
+            processes=processes,
+        )
+        if not number:
+            announce(worker)
+        if outlives:
+            watch(worker, outlives)
+        work(worker)
+
+    if processes == 1 or stage:
+        be_one(0)
+    elif code := Siblings(be_one, processes).run():
+        raise SystemExit(code)
 
 
 def _group() -> GroupReports | None:

@@ -53,13 +53,14 @@ def children(job: Job, rank: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def data_worker(job: Job) -> Iterator[subprocess.Popen[bytes]]:
-    """A data worker of a job, once it is known to the trainer."""
+def data_worker(job: Job, processes: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+    """A data worker of a job, of so many processes, once it is known to the trainer."""
     environ = {
         names.JOB_TOKEN: TOKEN,
         names.TRAINER_ADDRESS: job.address,
         names.ROLE: "data-worker",
         names.POD_IP: "127.0.8.1",
+        names.DATA_PROCESSES: str(processes),
     }
     with (job.folder / "data-worker.log").open("wb") as log:
         process = subprocess.Popen(
@@ -69,7 +70,7 @@ def data_worker(job: Job) -> Iterator[subprocess.Popen[bytes]]:
             stderr=subprocess.STDOUT,
         )
     try:
-        job.wait_for_summary(lambda summary: summary["data_workers"] == 1, patient(10))
+        job.wait_for_summary(lambda summary: summary["data_workers"] == processes, patient(20))
         yield process
     finally:
         process.kill()
@@ -145,6 +146,22 @@ def test_data_workers_make_batches_of_a_session_and_may_be_lost(
             maker.wait(10)
             hurry.touch()
             assert_trained_exactly_once(job)
+
+
+def test_all_processes_of_a_data_worker_make_batches_and_leave_together(tmp_path: Path) -> None:
+    hurry, fed = tmp_path / "hurry", tmp_path / "fed"
+    command = (*PROGRAM, "--num-workers=0", f"--hurry={hurry}", f"--fed={fed}")
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=1")
+        with data_worker(job, processes=2) as maker:
+            job.start_worker(0, *command, "--sample-seconds=0.002")
+            job.wait_for(fed.exists, patient(10), "a batch of the data worker's")
+            maker.terminate()
+            assert maker.wait(patient(10)) == 0
+            hurry.touch()
+            assert_trained_exactly_once(job)
+        made = (job.folder / "data-worker.log").read_text()
+        assert made.count("leaves after") == 2, made
 
 
 def test_what_a_dataset_raises_ends_the_program_with_its_own_error_once(tmp_path: Path) -> None:

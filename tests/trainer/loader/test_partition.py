@@ -90,16 +90,20 @@ def assert_same(job: Job, folder: Path, alone: Found) -> None:
     assert len(losses) >= len(alone.losses) - 2 * SLOTS, "who is killed may not have logged a step"
 
 
+def granted(text: str) -> list[tuple[int, int, str | None]]:
+    """Group, step, and how all workers of the group run it, as a worker's log has them."""
+    lines = [line for line in text.splitlines() if "granted [" in line and line.endswith("]")]
+    return [tuple(json.loads(line.partition("granted ")[2])) for line in lines]
+
+
 def assert_alike(job: Job) -> None:
     """All workers of a group run each step in the same mode, and who joins sends all back."""
     modes: dict[tuple[int, int], set[str | None]] = {}
-    logs = [path.read_text(errors="replace") for path in sorted(job.folder.glob("worker-*.log"))]
-    for line in "\n".join(logs).splitlines():
-        if "granted [" in line:
-            group, step, mode = json.loads(line.partition("granted ")[2])
+    for path in job.folder.glob("worker-*.log"):
+        for group, step, mode in granted(path.read_text(errors="replace")):
             modes.setdefault((group, step), set()).add(mode)
     assert all(len(one) == 1 for one in modes.values()), modes
-    in_order = [mode for _, (mode,) in sorted((at, tuple(one)) for at, one in modes.items())]
+    in_order = [next(iter(modes[at])) for at in sorted(modes)]
     used = in_order.index("Partitioned")
     assert "Record" in in_order[:used]
     assert "Record" in in_order[used:], "who joined had recorded nothing"
@@ -134,6 +138,33 @@ def test_an_encoder_moves_and_a_worker_is_killed_and_another_joins(
         assert "as written" not in job.logs()
         if how == "auto":
             assert_alike(job)
+
+
+@pytest.mark.parametrize("mode", ["Record", "Compare"])
+def test_a_worker_is_killed_before_anything_is_used_and_another_joins(
+    tmp_path: Path, alone: Found, mode: str
+) -> None:
+    hurry, moved = tmp_path / "hurry", [tmp_path / f"moved-{number}" for number in range(2)]
+    command = [*PROGRAM, "--num-workers=1", f"--hurry={hurry}", "--free=0"]
+    with running_job(tmp_path) as job:
+        environ = environ_of(tmp_path, "auto")
+        job.start_trainer("--workers=2")
+        for rank in range(2):
+            job.start_worker(rank, *command, f"--moved={moved[rank]}", environ=environ)
+
+        def reached(mode: str) -> bool:
+            lines = granted(job.log_path(1).read_text(errors="replace"))
+            return bool(lines) and lines[-1][2] == mode
+
+        job.wait_for(lambda: reached(mode), patient(20), mode)
+        moved[0].unlink(missing_ok=True)
+        job.kill(0)
+        job.start_worker(0, *command, f"--moved={moved[0]}", environ=environ)
+        job.wait_for_world(2, patient(10))
+        job.wait_for(moved[0].exists, patient(30), "a result of the new worker's")
+        hurry.touch()
+        assert_same(job, tmp_path, alone)
+        assert "FellBack" not in job.logs()
 
 
 @pytest.mark.parametrize("how", ["declared", "auto"])

@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--teacher", action="store_true", help="the encoder follows, past versions")
     parser.add_argument("--unfreeze", type=int, default=-1, help="the encoder is trained from then")
     parser.add_argument("--hurry", type=Path, help="until this file exists, steps take their time")
+    parser.add_argument("--free", type=int, default=FREE_STEPS, help="steps that take no time")
     parser.add_argument("--moved", type=Path, help="made when a result from elsewhere was used")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -121,7 +122,7 @@ def main() -> None:
             moved, compared = counted(loader, encode)
             if options.moved and moved:
                 options.moved.touch()
-            if step.number >= FREE_STEPS:
+            if step.number >= options.free:
                 linger(options.hurry, STEP_SECONDS)
             step.commit()
         moved, compared = counted(loader, encode)

@@ -22,8 +22,13 @@ class Figures:
         shared: Callable[[], SharedTotals | None],
         stage: int = 0,
         relay: ConsumerEntry | None = None,
+        processes: int = 1,
     ) -> None:
-        """``stage``: of the data worker, and where those of the stage before find it."""
+        """``stage``: of the data worker, and where those of the stage before find it.
+
+        ``processes``: of its pod that are data workers.
+        """
+        self._processes = processes
         self.name = name
         self.batches = 0
         self.busy_seconds = 0.0
@@ -50,5 +55,6 @@ class Figures:
             shared=self._shared(),
             stage=self.stage,
             relay=self._relay,
+            processes=self._processes,
             leaving=leaving,
         )

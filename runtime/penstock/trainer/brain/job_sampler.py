@@ -92,7 +92,8 @@ class JobSampler:
         if dispatcher is None:
             return None
         own = [one for one in dispatcher.workers(now) if one.name not in self._accelerated]
-        workers = len(own) + len(dispatcher.guests(now))
+        # Several processes of one pod are one data worker, of as many cores.
+        workers = round(sum(1 / one.processes for one in (*own, *dispatcher.guests(now))))
         self._input.note(dispatcher.consumers(now), workers, now)
         sizes = [
             limits.milli_cpu / 1000
@@ -170,12 +171,16 @@ class JobSampler:
         for worker in self._dispatcher.workers(now) if self._dispatcher is not None else ():
             accelerated = worker.name in self._accelerated
             role = Role.ACCELERATED_DATA_WORKER if accelerated else Role.DATA_WORKER
-            found.setdefault(role, {})[worker.rank] = RankSample(
+            ranks = found.setdefault(role, {})
+            sample = RankSample(
                 cpu_cores=worker.cpu_cores,
                 memory_bytes=worker.memory_bytes,
                 node=worker.node,
                 incarnation=worker.incarnation,
             )
+            if worker.processes > 1 and (other := ranks.get(worker.rank)) is not None:
+                sample = _beside(other, sample)
+            ranks[worker.rank] = sample
         return found
 
     def _measure_servers(self) -> dict[int, RankSample] | None:
@@ -216,6 +221,15 @@ class JobSampler:
             return {}
         cpu = limits.milli_cpu / 1000 if limits.milli_cpu else None
         return {"cpu_limit_cores": cpu, "memory_limit_bytes": limits.memory_bytes or None}
+
+
+def _beside(one: RankSample, other: RankSample) -> RankSample:
+    """Two processes of one pod as that pod."""
+    both = {
+        "cpu_cores": min(one.cpu_cores + other.cpu_cores, MOST_CORES),
+        "memory_bytes": min(one.memory_bytes + other.memory_bytes, EXACT_INT_MAX),
+    }
+    return other.model_copy(update=both)
 
 
 def _sum_up(gpus: Sequence[GpuUsage]) -> dict[str, Any]:

@@ -67,6 +67,8 @@ _PARAMETER_SERVER: Final = ["penstock", "ps"]
 _SHARING: Final = frozenset({TRAINER_ROLE, Role.WORKER.value, *(role.value for role in DATA_ROLES)})
 """Roles that the data of a share group goes through."""
 
+MOST_PROCESSES: Final = 64
+"""Of a data worker's pod that make batches."""
 _PREPARING: Final = frozenset({Role.WORKER, *DATA_ROLES})
 """Roles whose programs may make batches, and do what is stateless of a step."""
 
@@ -131,7 +133,7 @@ def replica_pod(
     if spare:
         pod_spec["priorityClassName"] = SPARE_PRIORITY_CLASS
         pod_spec.pop("priority", None)
-    told = _of_input(spec, role, pod_spec)
+    told = [*_of_input(spec, role, pod_spec), *_of_size(role, main)]
     if spec.node_check and role is Role.WORKER:
         told.append(_plain(environment.NODE_CHECK, "1"))
     if spec.node_check_while_training and role is Role.WORKER:
@@ -380,6 +382,16 @@ def _of_input(spec: ElasticJobSpec, role: Role, pod_spec: Json) -> list[Json]:
     if role is Role.ACCELERATED_DATA_WORKER and (found := accelerator_of({"spec": pod_spec})):
         told.append(_plain(environment.ACCELERATOR, found))
     return told
+
+
+def _of_size(role: Role, container: Json) -> list[Json]:
+    """How many processes make batches in a data worker's pod: one for each whole core."""
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.get("cpu")
+    cores = quantity.parse_milli_cpu(str(asked)) // 1000 if asked is not None else 1
+    if role is not Role.DATA_WORKER or cores < 2:
+        return []
+    return [_plain(environment.DATA_PROCESSES, str(min(cores, MOST_PROCESSES)))]
 
 
 def _from_secret(job: Job, name: str, key: str) -> Json:
