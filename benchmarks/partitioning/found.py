@@ -107,7 +107,7 @@ def _step_seconds(length: int, *, module: bool) -> float:
 
     from penstock.data.torchpartition.loader_steps import LoaderSteps
 
-    size, rows = 256, 64 if module else 512
+    size, rows = 256, 64 if module else 2048
     layers = [torch.nn.Linear(size, size) for _ in range(length if module else 0)]
     for one in layers:
         one.eval().requires_grad_(requires_grad=False)

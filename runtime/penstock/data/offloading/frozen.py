@@ -20,8 +20,8 @@ import torch
 from penstock.data.offloading.arguments import version
 from penstock.data.offloading.reachable import Reachable
 
-LOOKED_AT_BYTES: Final = 64 << 10
-"""Of a tensor, in its turn."""
+LOOKED_AT_BYTES: Final = 16 << 10
+"""Of a tensor, in its turn: a checksum of so many takes some microseconds, with each call."""
 _VERSION: Final = operator.attrgetter("_version")
 _GRADIENT: Final = operator.attrgetter("requires_grad")
 _TRAINING: Final = operator.attrgetter("training")
@@ -37,10 +37,10 @@ class Frozen:
     def __init__(self, function: Any) -> None:
         self._function = function
         self._found = Reachable(function)
-        self._names = list(self._found.tensors)
         self._before = {name: _state(one) for name, one in self._found.tensors.items()}
         self._parts = {name: _parts(one) for name, one in self._found.modules.items()}
-        self._bytes = {name: _checksum(one) for name, one in self._found.tensors.items()}
+        heads = ((name, _head(one)) for name, one in self._found.tensors.items())
+        self._heads = [(name, head, zlib.crc32(head)) for name, head in heads if head is not None]
         self._quick = _Quick(self._found)
         self._quickly = self._quick.state()
         self._turn = 0
@@ -73,12 +73,12 @@ class Frozen:
         """What is another than it was; None: nothing that can be seen for little."""
         if self._quick.state() != self._quickly and (why := self._named_change()) is not None:
             return why
-        if not self._names:
+        if not self._heads:
             return None
-        name = self._names[self._turn % len(self._names)]
+        # Their memory is where it was, or the quick look would have told.
+        name, head, before = self._heads[self._turn % len(self._heads)]
         self._turn += 1
-        same = _checksum(self._found.tensors[name]) == self._bytes[name]
-        return None if same else f"{_shown(name)} was written to"
+        return None if zlib.crc32(head) == before else f"{_shown(name)} was written to"
 
     def _named_change(self) -> str | None:
         for name, module in self._found.modules.items():
@@ -138,13 +138,16 @@ def _parts(module: torch.nn.Module) -> tuple[bool, tuple[int, ...]]:
     return module.training, tuple(id(one) for group in groups for one in group.values())
 
 
-def _checksum(tensor: torch.Tensor) -> int:
+def _head(tensor: torch.Tensor) -> memoryview | None:
+    """The first bytes of a tensor, where they lie; None: they cannot be looked at there."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
-        return 0
+        return None
+    if tensor.is_conj() or tensor.is_neg():
+        return None  # a view whose numbers are made when they are read
+    flat = tensor.detach() if tensor.is_contiguous() else tensor.detach().as_strided((1,), (1,))
     count = max(1, LOOKED_AT_BYTES // tensor.element_size())
-    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach()[:1]
-    piece = flat[:count].contiguous().reshape(-1).view(torch.uint8)
-    return zlib.crc32(piece.numpy().tobytes())
+    found: memoryview = flat.reshape(-1)[:count].view(torch.uint8).numpy().data
+    return found
 
 
 def _shown(name: str) -> str:

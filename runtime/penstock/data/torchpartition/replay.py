@@ -184,13 +184,8 @@ class Replay:
         """As `penstock.data.torchpartition.observation.deferred.Step`."""
         due = self._due()
         if due is not None and due.name == name and name:
-            if due.simple and not kwargs:
-                flat: Any = args  # most calls have no lists in them, and many are made
-                matches = self._matches(due, flat)
-            else:
-                flat, spec = tree_flatten((args, kwargs))
-                matches = spec == due.spec and self._matches(due, flat)
-            if matches:
+            flat = self._matching(due, args, kwargs)
+            if flat is not None:
                 return self._give(due, flat, function)
         flat, spec = tree_flatten((args, kwargs))
         return self._run(name, name or str(function), function, flat, spec)
@@ -198,15 +193,15 @@ class Replay:
     def module(self, module: Any, args: Any, kwargs: Any, run: Any) -> Any:
         """As `penstock.data.torchpartition.observation.deferred.Step`."""
         due, frozen = self._due(), self._expected.frozen
-        flat, spec = tree_flatten((args, kwargs))
         whole = partial(run, module)
         if due is not None and due.module is module:
             if why := frozen.still(module):
                 self.changed = f"{type(module).__name__}: {why}"
-            elif spec == due.spec and self._matches(due, flat):
+            elif (flat := self._matching(due, args, kwargs)) is not None:
                 return self._give(due, flat, whole)
         elif frozen.door(module)[0] is Door.OPEN:
             return run(module, *args, **kwargs)
+        flat, spec = tree_flatten((args, kwargs))
         return self._run("", type(module).__name__, whole, flat, spec, reads=True)
 
     def unseen(self, operator: Any, flat: list[Any], spec: TreeSpec) -> Any:
@@ -228,6 +223,17 @@ class Replay:
         if self._whole or not self.open or self.matched == len(self._calls):
             return None
         return self._calls[self.matched]
+
+    def _matching(self, due: PrefixCall, args: Any, kwargs: Any) -> Sequence[Any] | None:
+        """The arguments one by one, if they are those that are due."""
+        flat: Sequence[Any]
+        if due.simple and not kwargs:
+            flat = args  # most calls have no lists in them, and many are made
+        else:
+            flat, spec = tree_flatten((args, kwargs))
+            if spec != due.spec:
+                return None
+        return flat if self._matches(due, flat) else None
 
     def _matches(self, due: PrefixCall, flat: Sequence[Any]) -> bool:
         if len(flat) != len(due.flat) or modes_now() != due.modes:
