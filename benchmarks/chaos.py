@@ -47,6 +47,9 @@ RECOVERY_SECONDS = 240.0
 DISK_SECONDS = 10.0
 DISK_MEGABYTES = 16
 NODES = [{"name": "node", "count": 3, "cpu": "8", "memory": "16Gi"}]
+SPARE_NODES = 9
+"""Beside these: all are one machine, and a node that had to wait for a core is taken for slow, and
+its worker put on another."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,9 @@ class Shape:
             run = ["--nproc-per-node=1", "--replica-group", "--", *program]
             return [*run, "--slots=4", "--slot-seconds=0.09"]
         return ["--", *program, "--slot-seconds=0.03", "--snapshot-every=10"]
+
+
+THREE_WORKERS = Shape()
 
 
 def manifest(folder: Path, epochs: int, shape: Shape) -> dict[str, Any]:
@@ -140,8 +146,8 @@ class Chaos:
         cluster: Cluster,
         folder: Path,
         chance: random.Random,
-        shape: Shape,
-        disk: FaultyDisk | None,
+        shape: Shape = THREE_WORKERS,
+        disk: FaultyDisk | None = None,
     ) -> None:
         """``disk``: of the checkpoints; None: none that can be disturbed."""
         self._cluster = cluster
@@ -264,7 +270,7 @@ def run(faults: int, seed: int, folder: Path, groups: str | None = None) -> dict
     spans: list[tuple[str, float, float]] = []
     began, load = time.time(), os.getloadavg()[0]
     with ExitStack() as stack:
-        cluster = stack.enter_context(api_server(folder / "home", NODES))
+        cluster = stack.enter_context(api_server(folder / "home", _nodes()))
         disk, checkpoints = None, folder / "checkpoints"
         if can_mount():
             disk = stack.enter_context(mounted_disk(checkpoints, DISK_MEGABYTES))
@@ -314,6 +320,10 @@ def run(faults: int, seed: int, folder: Path, groups: str | None = None) -> dict
             "seed": seed,
             "load": [load, os.getloadavg()[0]],
         }
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [{**one, "count": int(str(one["count"])) + SPARE_NODES} for one in NODES]
 
 
 def wait_for_end(cluster: Cluster, timeout: float) -> str:

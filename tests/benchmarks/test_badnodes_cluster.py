@@ -1,0 +1,28 @@
+"""Bad machines that real jobs find on the embedded cluster: each case that the benchmark plants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.badnodes_cluster import CASES, NODES, run_case
+from benchmarks.elastic.cluster import Cluster, api_server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with api_server(tmp_path_factory.mktemp("cluster") / "home", NODES) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.timeout(600)
+def test_the_planted_node_is_named_and_no_other(
+    cluster: Cluster, tmp_path: Path, name: str
+) -> None:
+    case = run_case(cluster, tmp_path, name)
+    assert case.named.keys() == {case.planted}, f"{case.name}: {case.named} after {case.seconds} s"
