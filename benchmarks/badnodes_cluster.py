@@ -143,12 +143,17 @@ def run(folder: Path, say: Callable[[str], None] = lambda _: None) -> list[Case]
 CASES: Final = ("slow-before", "drops-before", "slow-while-training", "drops-while-training")
 
 
-def run_case(cluster: Cluster, folder: Path, name: str) -> Case:
-    """Plant one fault, and wait until the Brain has a word on each node of the job."""
+def run_case(cluster: Cluster, folder: Path, name: str, attempt: int = 0) -> Case:
+    """Plant one fault, and wait until the Brain has a word on each node of the job.
+
+    Each ``attempt`` is a job of its own.
+    """
     fault, _, when = name.partition("-")
     workers, while_training = WORKERS[fault], when == "while-training"
     nodes = NAMES[:workers]
     planted = nodes[CASES.index(name) % workers]
+    if attempt:
+        name = f"{name}-{attempt}"
     at_work = _Planted(cluster, name, planted, workers)
     document = manifest(name, folder, workers, while_training=while_training)
     verdicts: dict[str, str] = {}
