@@ -51,7 +51,7 @@ SLOTS: Final = 4
 STEPS_PER_KILL: Final = 90
 SLOT_SECONDS: Final = 0.1
 LEASE_SECONDS: Final = 20
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 400.0
 KINDS: Final = ("process", "process", "pod", "newcomer")
 SCRIPT: Final = ROOT / "benchmarks" / "islands_programs" / "train.py"
 
