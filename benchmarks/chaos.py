@@ -44,6 +44,7 @@ STEPS_PER_EPOCH = SAMPLES // GLOBAL_BATCH
 STEPS_PER_FAULT = 150
 LEASE_SECONDS = 20
 RECOVERY_SECONDS = 240.0
+END_SECONDS = 900.0
 DISK_SECONDS = 10.0
 DISK_MEGABYTES = 16
 NODES = [{"name": "node", "count": 3, "cpu": "8", "memory": "16Gi"}]
@@ -293,7 +294,7 @@ def run(faults: int, seed: int, folder: Path, groups: str | None = None) -> dict
             print(f"{spent:6.0f} s  {number + 1:3} {kind:20} step {last.step}", file=sys.stderr)
         calm = time.time()
         (folder / "hurry").touch()
-        state = wait_for_end(cluster, 300 if not problem else 30)
+        state = wait_for_end(cluster, END_SECONDS if not problem else 30)
         steps = chaos.steps()
         result = result_in_logs(cluster.home)
         return {

@@ -290,8 +290,8 @@ def test_the_session_waits_for_whole_replica_groups_only() -> None:
     job = Job(2, 2)
     job.lose(job.pods[3])
     job.pass_time(1)
-    assert job.books.state.rendezvous.expected == {0}
-    assert job.books.state.expected == {0, 1, 2}
+    assert job.books.state.rendezvous.expected == frozenset({0})
+    assert job.books.state.expected == frozenset({0, 1, 2})
 
 
 def test_a_pod_that_comes_back_when_all_is_trained_is_told_to_end() -> None:

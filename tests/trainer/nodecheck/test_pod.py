@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 
 import pytest
@@ -16,7 +17,7 @@ from penstock.trainer.nodecheck import pod
 from penstock.trainer.nodecheck.cohort import CheckedNode, PodChecks
 from penstock.trainer.nodecheck.link import LINK_SECONDS, MOST_CALLERS, measure_link, serving
 from penstock.trainer.nodecheck.pod import check_pod
-from penstock.trainer.nodecheck.probe import measure
+from penstock.trainer.nodecheck.probe import OwnSpeeds, measure
 from penstock.trainer.server import Changes, Endpoints, make_server
 
 
@@ -105,3 +106,24 @@ def test_a_pod_that_is_to_end_does_not_wait() -> None:
         await check_pod(pod_identity({}), "192.0.2.1:1", draining)  # an address that is nobody's
 
     asyncio.run(run())
+
+
+def test_no_measurement_goes_on_when_the_program_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is forked, and a product of matrices that loses its threads has no end."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow_measure() -> OwnSpeeds:
+        begun.set()
+        time.sleep(1.0)
+        ended.set()
+        return OwnSpeeds()
+
+    async def give_up() -> bool:
+        task = asyncio.create_task(pod._measure(0, "", "", lambda _: asyncio.sleep(0)))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        await asyncio.wait([task])
+        return ended.is_set()  # before the loop waits for its threads
+
+    monkeypatch.setattr(pod, "measure", slow_measure)
+    assert asyncio.run(give_up())

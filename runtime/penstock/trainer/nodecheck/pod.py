@@ -11,7 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import httpx
 
@@ -30,6 +31,7 @@ from penstock.trainer.nodecheck.messages import (
 from penstock.trainer.nodecheck.probe import hardware, measure
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MOST_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.05
@@ -86,14 +88,14 @@ async def _take_part(
     )
     with _listening(identity) as address:
 
-        async def report(*partial: RoundMeasured) -> CheckReply | None:
+        async def report(*begun: RoundMeasured) -> CheckReply | None:
             said = CheckReport(
                 rank=identity.rank,
                 incarnation=identity.incarnation,
                 node=identity.node,
                 hardware=kind,
                 address=address,
-                measured=(*measured.values(), *partial),
+                measured=(*measured.values(), *begun),
             )
             return await _ask(client, said)
 
@@ -142,13 +144,27 @@ async def _measure(
     say: Callable[[RoundMeasured], Awaitable[object]],
 ) -> RoundMeasured:
     """Measure one round; ``say`` is given the machine's own speeds before its link is known."""
-    own = await asyncio.to_thread(measure)
+    own = await _to_its_end(measure)
     done = RoundMeasured(number=number, compute=own.compute, memory=own.memory)
     if not partner:
         return done
     await say(done.model_copy(update={"complete": False}))
-    link = await asyncio.to_thread(measure_link, partner, token)
+    link = await _to_its_end(partial(measure_link, partner, token))
     return done.model_copy(update={"link": link, "failed": link is None})
+
+
+async def _to_its_end(work: Callable[[], T]) -> T:
+    """What a thread makes of it; it is waited for even where nobody needs it any more.
+
+    The program is started by a fork, which takes a product of matrices that is being computed the
+    threads that it waits for: it would never end, and the agent would wait for it at its own end.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
 
 
 @contextmanager

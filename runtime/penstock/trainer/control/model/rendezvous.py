@@ -25,7 +25,7 @@ A trainer that lost its memory adopts the group that its members report.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,7 +43,7 @@ from penstock.trainer.control.model.launched_members import (
     culprit_of,
     leaves_in_order,
 )
-from penstock.trainer.control.model.load_balance import by_speed
+from penstock.trainer.control.model.load_balance import by_speed, improved
 from penstock.trainer.control.model.members import GroupProgress, Member, MemberRegistry
 
 
@@ -170,7 +170,7 @@ class Rendezvous:
         ready = self.members.ready(now, self.timing.silent)
         if self.group is not None and self._broken_since is None:
             return ""
-        if self._too_few(ready):
+        if _too_few(self, ready):
             return f"waiting for workers: {len(ready)} of at least {self.min_workers} are ready"
         return f"forming a group of {len(ready)}"
 
@@ -243,7 +243,7 @@ class Rendezvous:
             self._culprit = culprit_of(present, self.timing.heard)
             self.revision += self._culprit is not None
         leaving = any(map(leaves_in_order, present))
-        if not self._dissolving and (leaving or self._newcomers(group, now)):
+        if not self._dissolving and (leaving or _newcomers(self, group, now)):
             self._dissolving = True
             self.revision += 1
 
@@ -256,26 +256,13 @@ class Rendezvous:
             return Directive.ABANDON
         return Directive.END if self._culprit == member.id else Directive.WAIT
 
-    def _newcomers(self, group: Group, now: float) -> list[Member]:
-        """Those who are ready outside the group, once nobody else is worth waiting for."""
-        ready = [
-            m for m in self.members.ready(now, self.timing.silent) if group.index_of(m.id) is None
-        ]
-        if not ready:
-            return []
-        present = {m.id.rank for m in ready} | {m.id.rank for m in group.members}
-        complete = self.expected is not None and self.expected <= present
-        oldest = min(m.ready_since or now for m in ready)
-        patience = self.timing.launched_settle if self.members.launched else self.timing.settle
-        return ready if complete or now - oldest >= patience else []
-
     def _form(self, now: float) -> Group | None:
         ready = self.members.ready(now, self.timing.silent)
-        if self._too_few(ready) or self._must_wait(ready, now):
+        if _too_few(self, ready) or self._must_wait(ready, now):
             return None
         source, restore, start = _choose_source(ready)
         ready.sort(key=lambda m: (m is not source, m.report.committed is None, m.id.rank))
-        seconds = [slot_seconds(self, member) for member in ready]
+        seconds = [_slot_seconds(self, member) for member in ready]
         self._number += 1
         self.group = Group(
             number=self._number,
@@ -293,12 +280,6 @@ class Rendezvous:
         self._progress.begin(start, now)
         self.revision += 1
         return self.group
-
-    def _too_few(self, ready: list[Member]) -> bool:
-        """Those whose processes ended well count: nobody will come in their place."""
-        counts = self.members.launched and not self.whole
-        ended = sum(m.finished for m in self.members.by_rank.values()) if counts else 0
-        return not ready or len(ready) + ended < self.min_workers
 
     def _must_wait(self, ready: list[Member], now: float) -> bool:
         live = any(member.report.committed is not None for member in ready)
@@ -319,11 +300,38 @@ class Rendezvous:
         return bool(missing) and now - oldest < self.timing.expected
 
 
-def slot_seconds(rendezvous: Rendezvous, member: Member | None) -> float | None:
+def better_shares(rendezvous: Rendezvous, current: Sequence[int]) -> tuple[int, ...] | None:
+    """Shares of its group by which its steps are shorter; None: not by so much that it counts."""
+    speeds = [_slot_seconds(rendezvous, member) for member in rendezvous.group_members]
+    return improved(rendezvous.slots_per_step, current, speeds)
+
+
+def _slot_seconds(rendezvous: Rendezvous, member: Member | None) -> float | None:
     """The time of a member's slot, by which shares are made; longer for a lesser weight."""
     if member is None or not rendezvous.balance or member.report.slot_seconds is None:
         return None
     return member.report.slot_seconds / rendezvous.weights.get(member.id.rank, 1.0)
+
+
+def _newcomers(rendezvous: Rendezvous, group: Group, now: float) -> list[Member]:
+    """Those who are ready outside the group, once nobody else is worth waiting for."""
+    members, timing, expected = rendezvous.members, rendezvous.timing, rendezvous.expected
+    ready = [m for m in members.ready(now, timing.silent) if group.index_of(m.id) is None]
+    if not ready:
+        return []
+    present = {m.id.rank for m in ready} | {m.id.rank for m in group.members}
+    complete = expected is not None and expected <= present
+    oldest = min(m.ready_since or now for m in ready)
+    patience = timing.launched_settle if members.launched else timing.settle
+    return ready if complete or now - oldest >= patience else []
+
+
+def _too_few(rendezvous: Rendezvous, ready: list[Member]) -> bool:
+    """Those whose processes ended well count: nobody will come in their place."""
+    members = rendezvous.members
+    counts = members.launched and not rendezvous.whole
+    ended = sum(m.finished for m in members.by_rank.values()) if counts else 0
+    return not ready or len(ready) + ended < rendezvous.min_workers
 
 
 def _allowed_silence(member: Member, standstill: float, timing: Timing, *, failing: bool) -> float:

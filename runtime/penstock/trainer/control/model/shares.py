@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.job.protocol import Group
-from penstock.trainer.control.model.load_balance import improved
-from penstock.trainer.control.model.rendezvous import Rendezvous, slot_seconds
+from penstock.trainer.control.model.rendezvous import Rendezvous, better_shares
 
 EVERY_SECONDS: Final = 5.0
 
@@ -33,8 +32,7 @@ class StepShares:
             return False
         if len(self.current) != len(group.members):  # a group that was adopted, not formed by us
             self.current = group.shares
-        speeds = [slot_seconds(rendezvous, member) for member in rendezvous.group_members]
-        better = improved(rendezvous.slots_per_step, self.current, speeds)
+        better = better_shares(rendezvous, self.current)
         if better is None:
             return False
         self.current = better
