@@ -24,6 +24,13 @@ def test_the_target_is_the_largest_multiple_within_what_is_asked_for(
     assert replicas.replicas == max((one for one in allowed if one <= asked), default=allowed[0])
 
 
+def test_spares_are_whole_units_too() -> None:
+    found = spec(nodeUnit=2, minReplicas=2, maxReplicas=4, spareReplicas=4)
+    for asked, counts in ((4, 4), (3, 2), (1, 0)):
+        scales = [admitted("s", {"worker": {"replicas": 4, "spareReplicas": asked}})]
+        assert compute_target(found, scales).role(Role.WORKER).spare == counts
+
+
 def test_other_roles_have_no_unit() -> None:
     found = spec(nodeUnit=4, minReplicas=4)
     target = compute_target(found, [admitted("s", {"dataWorker": {"replicas": 3}})])

@@ -377,3 +377,12 @@ def test_workers_are_told_the_share_of_the_time_for_checks_while_they_train() ->
         told = {one["name"]: one.get("value") for one in container["env"]}
         assert told.get("PENSTOCK_NODE_CHECK_SHARE") == expected
         assert "PENSTOCK_NODE_CHECK" not in told
+
+
+def test_workers_are_told_how_many_pods_a_replica_group_has() -> None:
+    for workers, expected in (({"replicas": 4, "minReplicas": 2, "nodeUnit": 2}, "2"), ({}, None)):
+        job, spec = read(make_job(workers=workers))
+        for role in (Role.WORKER, Role.DATA_WORKER):
+            [container] = replica_pod(job, spec, role, 0, 0, RankTarget())["spec"]["containers"]
+            told = environment(container).get("PENSTOCK_REPLICA_PODS")
+            assert told == (expected if role is Role.WORKER else None)
