@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from penstock.base.shards import lease_name
 from penstock.cli.doctor.examination import CHECKS
 from penstock.cli.doctor.model.finding import Finding, Verdict
 from penstock.cli.exits import Exit
@@ -121,6 +122,39 @@ def second_controller(at: Clinic) -> Iterator[None]:
     at.cluster.create(kind, {"metadata": {"name": name}, "spec": spec}, "default")
     yield
     at.cluster.delete(kind, name, "default")
+
+
+@contextlib.contextmanager
+def held_shards(at: Clinic, **holders: str) -> Iterator[None]:
+    """Leases of shards are held so, each named by its namespace's first letter and its number."""
+    kind, first = "leases.coordination.k8s.io", "penstock-controller"
+    places = {"s": SYSTEM, "d": "default"}
+    spec = at.cluster.get(kind, first, SYSTEM)["spec"]
+    made = []
+    for where, holder in holders.items():
+        name, namespace = lease_name(int(where[1:])), places[where[0]]
+        own = {**spec, "holderIdentity": holder}
+        if at.cluster.find(kind, name, namespace) is None:
+            at.cluster.create(kind, {"metadata": {"name": name}, "spec": own}, namespace)
+            made.append((name, namespace))
+        else:
+            at.cluster.patch(kind, name, {"spec": own}, namespace)
+    yield
+    for name, namespace in made:
+        at.cluster.delete(kind, name, namespace)
+    at.renew("controller")
+
+
+def shard_without_holder(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    return held_shards(at, s0="a shard 0 of 3", s1="b shard 1 of 3")
+
+
+def two_holders_of_one_shard(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    return held_shards(at, s0="a shard 0 of 2", s1="b shard 1 of 2", d1="c shard 1 of 2")
+
+
+def two_numbers_of_shards(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    return held_shards(at, s0="a", s1="b shard 1 of 2")
 
 
 @contextlib.contextmanager
@@ -339,6 +373,24 @@ FAULTS: list[tuple[Plant, str, str, str]] = [
         "penstock-controller is held in 2 namespaces, default by another, penstock-system by",
         "stop the others",
     ),
+    (
+        shard_without_holder,
+        "Leases",
+        "nobody has ever held penstock-controller-2: no job of shard 2 of 3 is started",
+        "start the controller",
+    ),
+    (
+        two_holders_of_one_shard,
+        "Leases",
+        "penstock-controller-1 is held in 2 namespaces, default by c shard 1 of 2, ",
+        "stop the others",
+    ),
+    (
+        two_numbers_of_shards,
+        "Leases",
+        "controllers divide the jobs into 1 and 2 shards",
+        "restart the ones of the old number",
+    ),
     (no_scheduler, "Leases", "nobody has ever held penstock-scheduler", "start the scheduler"),
     (wrong_clock, "clocks", "the API server's clock is 90 s behind", "NTP"),
     (no_node, "nodes", "none of 1 nodes is ready", "kubectl get nodes"),
@@ -395,6 +447,15 @@ def test_a_planted_fault_is_named_with_its_cure(
     ), bad
     if plant is not wrong_clock:  # a wrong clock makes Leases look old as well
         assert {each["check"] for each in bad} == {check}, "it is found, and nothing else"
+
+
+def test_shards_that_have_one_holder_each_are_no_fault(place: Clinic) -> None:
+    place.renew()
+    with held_shards(place, s0="a shard 0 of 2", s1="b shard 1 of 2"):
+        ran, findings = place.examine("--strict")
+    assert ran.code == Exit.OK, findings
+    said = [each["said"] for each in findings if each["check"] == "Leases"]
+    assert "penstock-controller-1 is held by b shard 1 of 2" in said
 
 
 def test_a_brain_that_is_away_is_a_fault(place: Clinic) -> None:

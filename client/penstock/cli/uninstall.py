@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from penstock.base.shards import lease_names
 from penstock.cli import output
 from penstock.cli.session import Session, UsageError, connected
 
@@ -48,7 +49,7 @@ _KINDS: Final = (
 """In the order in which they go: first what acts, last what lets it."""
 
 JOB_KEY: Final = "penstock-job-key"
-_LEASES: Final = ("penstock-controller", "penstock-scheduler")
+_LEASES: Final = (*lease_names(), "penstock-scheduler")
 
 
 @dataclass(frozen=True)

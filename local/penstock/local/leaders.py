@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.base.shards import lease_names
 from penstock.crds.group import SYSTEM_NAMESPACE
 from penstock.local.control_plane.supervisor import StartError
 
-COMPONENTS: Final = ("controller", "scheduler")
+CONTROLLER: Final = "controller"
+SCHEDULER: Final = "scheduler"
 LONGEST_SECONDS: Final = 30.0
 """Most time to wait for a sign of life, whatever a Lease says of its own length."""
 
@@ -68,12 +70,13 @@ def _first_that_lives(kubeconfig: Path) -> Held | None:
         with config.new_client_from_config(str(kubeconfig)) as connection:  # type: ignore[no-untyped-call]
             leases: Any = client.CoordinationV1Api(connection)
             began = time.monotonic()
-            first = {held.key: held for held in _held(leases)}
+            first = {held.key: held for held in _held(leases, _names())}
             waiting = dict(first)
             while waiting:
                 time.sleep(_POLL_SECONDS)
                 past = time.monotonic() - began
-                now = {held.key: held for held in _held(leases)}
+                names = {(one.component, one.name) for one in waiting.values()}
+                now = {held.key: held for held in _held(leases, sorted(names))}
                 for key, before in list(waiting.items()):
                     found = now.get(key)
                     if found is not None and found.renewed != before.renewed:
@@ -86,9 +89,13 @@ def _first_that_lives(kubeconfig: Path) -> Held | None:
     return None
 
 
-def _held(leases: Any) -> Iterable[Held]:
-    for component in COMPONENTS:
-        name = f"penstock-{component}"
+def _names() -> list[tuple[str, str]]:
+    """Every Lease that a component may hold: of the controller, one for each shard."""
+    return [(CONTROLLER, name) for name in lease_names()] + [(SCHEDULER, "penstock-scheduler")]
+
+
+def _held(leases: Any, names: Iterable[tuple[str, str]]) -> Iterable[Held]:
+    for component, name in names:
         for lease in _named(leases, name):
             spec = lease.spec
             if spec is not None and spec.holder_identity:

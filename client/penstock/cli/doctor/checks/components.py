@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from penstock.base.shards import (
+    NUMBER_OBJECT,
+    Share,
+    different_numbers,
+    lease_name,
+    lease_names,
+    read_holder,
+)
 from penstock.cli import wording
 from penstock.cli.doctor.checks.cures import START, some
 from penstock.cli.doctor.model.facts import Facts, Unknown
@@ -125,45 +133,71 @@ def clocks(facts: Facts) -> Iterator[Finding]:
 
 
 def leases(facts: Facts) -> Iterator[Finding]:
-    """Controller and scheduler hold their Leases and renew them."""
+    """Controller and scheduler hold their Leases and renew them; of shards, each has one holder."""
     if isinstance(facts.leases, Unknown):
         yield skipped("Leases", facts.leases.why)
         return
-    for part, why in (
-        ("controller", "no job is started, scaled or mended"),
-        ("scheduler", "no job gets data workers"),
-    ):
-        name = f"penstock-{part}"
-        held = [each for each in facts.leases if each["metadata"]["name"] == name]
-        cure = f"start the {part}: {START}"
-        if not held:
-            # Without a scheduler jobs train all the same.
-            yield (fault if part == "controller" else warning)(
-                "Leases", f"nobody has ever held {name}: {why}", cure
-            )
-            continue
-        ages = [_since_renewal(each, facts) for each in held]
-        leading = [
-            f"{each['metadata']['namespace']} by {holder}"
-            for each, (late, limit) in zip(held, ages, strict=True)
-            if (holder := _holder(each)) and late <= limit
-        ]
-        if len(leading) > 1:
-            yield fault(
-                "Leases",
-                f"{name} is held in {len(leading)} namespaces, {', '.join(leading)}: all of them "
-                "act on every job",
-                "keep one and stop the others: `penstock down` where it was started, or "
-                "`helm uninstall penstock --namespace NAMESPACE`",
-            )
-            continue
-        lease, (late, limit) = min(zip(held, ages, strict=True), key=lambda pair: pair[1][0])
-        holder = _holder(lease)
-        if not holder or late > limit:
-            how = f"since {wording.duration(late)}" if holder else "it was given back"
-            yield fault("Leases", f"{name} is not renewed, {how}: {why}", cure)
-        else:
-            yield ok("Leases", f"{name} is held by {holder}")
+    living = [
+        _holder(each)
+        for each in facts.leases
+        if each["metadata"]["name"] in lease_names() and _leads(each, facts)
+    ]
+    if numbers := different_numbers(living):
+        shown = " and ".join(str(number) for number in numbers)
+        yield warning(
+            "Leases",
+            f"controllers divide the jobs into {shown} shards: those that came last wait until "
+            "the others have stopped",
+            "look again in a minute; then restart the ones of the old number (a release without "
+            f"shards goes by 1; ConfigMap {NUMBER_OBJECT} has the number in force)",
+        )
+    else:
+        number = max((read_holder(holder).number for holder in living), default=1)
+        for shard in range(number):
+            name = lease_name(shard)
+            jobs = "job" if number == 1 else f"job of {Share(shard, number)}"
+            yield from _held("controller", name, f"no {jobs} is started, scaled or mended", facts)
+    yield from _held("scheduler", "penstock-scheduler", "no job gets data workers", facts)
+
+
+def _held(part: str, name: str, why: str, facts: Facts) -> Iterator[Finding]:
+    """One process, in one namespace, holds a Lease."""
+    assert not isinstance(facts.leases, Unknown)
+    held = [each for each in facts.leases if each["metadata"]["name"] == name]
+    cure = f"start the {part}: {START}"
+    if not held:
+        # Without a scheduler jobs train all the same.
+        yield (fault if part == "controller" else warning)(
+            "Leases", f"nobody has ever held {name}: {why}", cure
+        )
+        return
+    leading = [
+        f"{each['metadata']['namespace']} by {_holder(each)}"
+        for each in held
+        if _leads(each, facts)
+    ]
+    if len(leading) > 1:
+        yield fault(
+            "Leases",
+            f"{name} is held in {len(leading)} namespaces, {', '.join(leading)}: all of them act "
+            "on every job" + ("" if name == f"penstock-{part}" else " of the shard"),
+            "keep one and stop the others: `penstock down` where it was started, or "
+            "`helm uninstall penstock --namespace NAMESPACE`",
+        )
+        return
+    ages = [_since_renewal(each, facts) for each in held]
+    lease, (late, limit) = min(zip(held, ages, strict=True), key=lambda pair: pair[1][0])
+    holder = _holder(lease)
+    if not holder or late > limit:
+        how = f"since {wording.duration(late)}" if holder else "it was given back"
+        yield fault("Leases", f"{name} is not renewed, {how}: {why}", cure)
+    else:
+        yield ok("Leases", f"{name} is held by {holder}")
+
+
+def _leads(lease: Json, facts: Facts) -> bool:
+    late, limit = _since_renewal(lease, facts)
+    return bool(_holder(lease)) and late <= limit
 
 
 def _holder(lease: Json) -> str:
