@@ -1,0 +1,45 @@
+"""The benchmark of many jobs: what a job costs, what follows for more of them, and its goals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.scale import beyond, goals_of, per_job
+
+SMALL: dict[str, Any] = {"shards": 4, "jobs": 400, "rss_mb": 100.0, "cpu_seconds": 8.0}
+LARGE: dict[str, Any] = {"shards": 4, "jobs": 1_200, "rss_mb": 120.0, "cpu_seconds": 20.0}
+REACHED: dict[str, Any] = {
+    **LARGE,
+    "pods_made_twice": 0,
+    "steady_p99_seconds": 2.0,
+    "takeover_seconds": 15.0,
+}
+
+
+def test_what_a_job_costs_is_told_by_two_sizes() -> None:
+    each = per_job([SMALL, LARGE])
+    assert each == {"rss_kb": 102.4, "cpu_milliseconds": 15.0}
+    assert per_job([LARGE]) is None
+    assert beyond(LARGE, each, 10_000) == {
+        "jobs": 10_000,
+        "rss_mb": pytest.approx(340.0),
+        "cpu_seconds": pytest.approx(152.0),
+        "cpu_seconds_of_a_shard": pytest.approx(38.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [
+        ("pods_made_twice", 1),
+        ("rss_mb", 1025.0),
+        ("steady_p99_seconds", 2.1),
+        ("takeover_seconds", 15.1),
+    ],
+)
+def test_each_goal_can_be_missed(name: str, got: float) -> None:
+    assert all(goal.ok for goal in goals_of([REACHED]))
+    missed = [goal.name for goal in goals_of([{**REACHED, name: got}]) if not goal.ok]
+    assert missed == [f"{name}, 1200 jobs"]
