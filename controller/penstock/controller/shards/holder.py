@@ -136,6 +136,8 @@ class ShardHolder:
                     self._term = None
                     self._member, _ = step(self._member, Lost(), time.monotonic())
                     orderly = term.task.result()
+                    if orderly:
+                        await self._give_back(term)
                     if worked or orderly:
                         return orderly
         finally:
@@ -167,7 +169,10 @@ class ShardHolder:
         term, self._term = self._term, None
         if term is not None:
             await term.end()
-            await give_back(self.api, term.lease, holder_of(self.identity, term.share))
+            await self._give_back(term)
+
+    async def _give_back(self, term: _Term) -> None:
+        await give_back(self.api, term.lease, holder_of(self.identity, term.share))
 
     # Observing
 
