@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.base.enums import Role, Stage
+from penstock.base.enums import Objective, Role, Stage
 from penstock.brain.algorithms.scale_allreduce import ScaleAllReduceParams, plan, useful_counts
 from penstock.brain.planning import Limits, Plan, PlanReason, RoleSpec, Sample
 from tests.brain.jobs import NOW, allreduce_samples, applied, history, job
@@ -126,6 +126,24 @@ def test_where_the_speed_stops_at_once_the_least_count_for_it_is_tried() -> None
     assert made.roles[Role.WORKER].replicas == 12
     assert made.evidence.figures["plateau_steps_per_second"] == 110
     assert "12 make as much" in made.message
+
+
+@pytest.mark.parametrize(
+    ("objective", "hours", "looks"),
+    [(Objective.FASTEST, 1, False), (Objective.FASTEST, 2, True), (None, 1, True)],
+)
+def test_a_fast_job_looks_for_a_plateau_only_with_time_enough_left(
+    objective: Objective | None, hours: int, looks: bool
+) -> None:
+    samples = allreduce_samples([*STEPS, (16, [110.0] * 6)])
+    total = samples[-1].step + round(110.0 * 3600 * hours)
+    made = plan(
+        history(samples=samples, plans=(CREATED, applied(stage=Stage.OPTIMIZE, workers=16))),
+        replace(job(worker=RoleSpec(maximum=16)), objective=objective, total_steps=total),
+        Limits(),
+        PARAMS,
+    )
+    assert (made is not None and made.reason == PlanReason.PLATEAU) is looks
 
 
 def test_a_count_that_makes_as_much_is_kept() -> None:

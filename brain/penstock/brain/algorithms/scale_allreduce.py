@@ -32,7 +32,9 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.base.steps_left import steps_left
 from penstock.brain.model import budget, objective
+from penstock.brain.model.budget import CHANGE_SECONDS
 from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.planning import (
     Algorithm,
@@ -57,6 +59,9 @@ class ScaleAllReduceParams(Params):
     """The least efficiency at which an added worker is kept."""
     fastest_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """The same where the objective is Fastest, or a deadline that cannot be kept."""
+    fastest_look_share: Annotated[float, Field(gt=0, le=1)] = 0.02
+    """With Fastest, the part of the time that is left which it may cost to see whether fewer
+    workers make as much: two changes."""
     growth: Annotated[float, Field(gt=1, le=4)] = 2.0
     """How many times the present workers are tried next, at most."""
     enough_steps: Annotated[int, Field(ge=1)] = 100
@@ -113,7 +118,7 @@ def plan(
     fewer = _fewer(now, measured, job)
     counts = useful_counts(job, most_workers(history, job, limits))
     knee = _knee(now, measured, counts, history, params)
-    if knee is not None:
+    if knee is not None and not (aim.fastest and _looks_too_late(history, job, now, params)):
         return _to_knee(stage, now, *knee)
     if fewer is not None:
         value, error = efficiency(fewer, now)
@@ -272,6 +277,19 @@ def _knee(
     most = level[0].workers / params.saving
     between = [c for c in counts if low.workers < c <= most and c >= need and c not in measured]
     return (between[0], level[0]) if between else None
+
+
+def _looks_too_late(
+    history: History, job: JobDescription, now: Measured, params: ScaleAllReduceParams
+) -> bool:
+    """Whether so little is left that a look at fewer workers and the way back cost too much of it.
+
+    Speeds that grow less and less look like the start of a plateau, the more so where samples are
+    noisy; where fewer workers do not make as much, the look has brought a job that is to be fast
+    nothing.
+    """
+    left = steps_left(history.samples[-1].step, job.total_steps) / now.speed
+    return params.fastest_look_share * left < 2 * CHANGE_SECONDS
 
 
 def _slower(one: Measured, top: Measured, params: ScaleAllReduceParams) -> bool:
