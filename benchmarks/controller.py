@@ -197,7 +197,7 @@ def goals_of(rows: Sequence[Json]) -> list[Goal]:
         goals += [
             at_most(f"{key}, {name}", bound, row[key])
             for key, bound in (
-                ("p99_seconds", 45.0),
+                ("p99_seconds", 6.0),
                 ("steady_p99_seconds", 2.0),
                 ("thirty_failures_seconds", 2.0),
                 ("rss_mb", 300.0),
