@@ -59,6 +59,14 @@ def test_the_fewest_that_come_near_the_best_are_chosen() -> None:
     assert "promise" in choice.text
 
 
+def test_processes_that_train_together_share_the_data_workers() -> None:
+    trains = replace(IN_LINE, step=Measured(0.01, 0.01, 0.01, 30), rate=Measured(298, 297, 299, 30))
+    one, two = choose(trains, 2), choose(replace(trains, processes=2), 2)
+    assert (one.data_workers, two.data_workers) == (2, 2)
+    assert two.promised.rate < 0.7 * one.promised.rate
+    assert "samples/s in each of 2 processes" in two.text
+
+
 def test_a_profile_that_explains_nothing_starts_nothing() -> None:
     choice = choose(replace(IN_LINE, model_error=1.67), 2.0)
     assert choice.data_workers == 0

@@ -73,13 +73,15 @@ def choose(profile: Profile, cores: float) -> Choice:
     now = predict(profile, here)
     same = math.isclose(cores, profile.resources.cores)
     rate = profile.rate.value if same else now.rate
-    rooms = range(1, max(1, math.ceil(cores)) + 1)
+    rooms = range(1, max(1, math.ceil(cores / profile.processes)) + 1)
     found = [
         (number, predict(profile, replace(here, workers=here.workers + number))) for number in rooms
     ]
     best = max(one.rate for _, one in found)
     number, promised = next((n, one) for n, one in found if one.rate >= NEAR * best)
     each = unit(profile)
+    number *= profile.processes  # which all have as many of them
+    of_each = f" in each of {profile.processes} processes" if profile.processes > 1 else ""
     if promised.low <= 0:
         text = (
             f"its costs explain {1 + profile.model_error:.0%} of the rate that it had, so that "
@@ -94,7 +96,7 @@ def choose(profile: Profile, cores: float) -> Choice:
         return Choice(0, now, rate, text, profile.batch_size, each)
     text = (
         f"{number} data worker{'s' * (number > 1)} beside the program promise {promised.rate:.4g} "
-        f"{each} ({promised.low:.4g} to {promised.high:.4g}); it does {rate:.4g} without"
+        f"{each}{of_each} ({promised.low:.4g} to {promised.high:.4g}); it does {rate:.4g} without"
     )
     return Choice(number, promised, rate, text, profile.batch_size, each)
 

@@ -146,6 +146,7 @@ def test_ranks_that_are_known_by_their_process_group_alone_are_ranks(tmp_path: P
     done = run_program(tmp_path, SPAWNED_RANKS, options=[])
     assert done.returncode == 0, done.stderr
     found = profile_in(tmp_path)
+    assert found.processes == 2
     assert found.blocked_seconds > 0.005, "rank 1 sleeps 6 ms a sample, and rank 0 none"
     assert any("ranks differ: rank 1 waits" in note for note in found.notes), found.notes
     assert not any("other loaders" in note for note in found.notes), found.notes

@@ -190,7 +190,7 @@ def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
         seen = replace(seen, reading=read_cold(chosen.files, max(1, chosen.loader.workers)))
     profile = profile_of(seen)
     notes = [*profile.notes, *_notes(observed, ranks, chosen)]
-    return replace(profile, notes=tuple(notes))
+    return replace(profile, notes=tuple(notes), processes=len({one.loader.rank for one in ranks}))
 
 
 def _notes(
