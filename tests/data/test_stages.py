@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -131,3 +132,20 @@ def test_what_is_composed_in_another_way_is_one_stage() -> None:
     assert seed_stages(dataset) == 0
     assert seed_stages([1, 2, 3]) == 0
     assert seed_stages(torch_data.TensorDataset(torch.zeros(3))) == 0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    transforms: list[Any]
+
+    def __call__(self, sample: Any) -> Any:
+        for transform in self.transforms:
+            sample = transform(sample)
+        return sample
+
+
+def test_a_list_that_cannot_be_replaced_is_one_stage() -> None:
+    dataset = Numbers([])
+    dataset.transform = Frozen([Noise(), Noise()])  # type: ignore[assignment] # any callable will do
+    assert seed_stages(dataset) == 0
+    assert make(dataset) == make(copy.deepcopy(dataset))

@@ -15,7 +15,6 @@ another way is one stage, and so are datasets that fetch a batch at once.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -74,17 +73,22 @@ def seed_stages(dataset: Any) -> int:
     """
     found = 0
     for compose in _composing(dataset):
-        found += 1
         transforms = compose.transforms
         if type(transforms) is list and transforms:
-            replace_transforms(compose, SeededStages(transforms, found * _STAGES_APART))
+            seeded = SeededStages(transforms, (found + 1) * _STAGES_APART)
+            if not replace_transforms(compose, seeded):
+                continue
+        found += 1
     return found
 
 
-def replace_transforms(compose: Any, transforms: list[Any]) -> None:
+def replace_transforms(compose: Any, transforms: list[Any]) -> bool:
     """Have another list in its place; an object that cannot be changed (frozen) stays one stage."""
-    with contextlib.suppress(AttributeError, TypeError, ValueError):
+    try:
         compose.transforms = transforms
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
 
 
 def seeded_lists(dataset: Any) -> list[SeededStages]:
