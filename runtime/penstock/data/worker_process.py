@@ -18,7 +18,7 @@ from penstock.data.outliving import watch
 from penstock.data.relaying.relay import Relay
 from penstock.data.serving.group_reports import GroupReports
 from penstock.data.serving.readiness import announce
-from penstock.data.serving.siblings import MOST, Siblings
+from penstock.data.serving.siblings import MOST, Siblings, whole_cores
 from penstock.data.serving.stage_before import STAGE
 from penstock.data.serving.worker import DataWorker, work
 
@@ -56,9 +56,9 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
     stage = number_in(names.DATA_STAGE, STAGE if accelerated else 0)
     if stage > STAGE:
         raise ValueError(f"{names.DATA_STAGE}: {stage}; must be 0 or {STAGE}")
-    group, processes = _group(), number_in(names.DATA_PROCESSES, 1)
-    if not 1 <= processes <= MOST:
-        raise ValueError(f"{names.DATA_PROCESSES}: {processes}; must be 1 to {MOST}")
+    group, asked = _group(), number_in(names.DATA_PROCESSES)
+    if asked > MOST:
+        raise ValueError(f"{names.DATA_PROCESSES}: {asked}; must be at most {MOST}")
 
     def be_one(number: int) -> None:
         host_here = os.environ.get(names.POD_IP) or "127.0.0.1"
@@ -73,7 +73,7 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
             share_memory=share_memory,
             group=group,
             before=before,
-            processes=processes,
+            processes=lambda: siblings.count if in_pod else 1,
         )
         if not number:
             announce(worker)
@@ -81,9 +81,11 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
             watch(worker, outlives)
         work(worker)
 
-    if processes == 1 or stage:
+    in_pod = asked > 0 and not stage
+    siblings = Siblings(be_one, lambda: whole_cores(asked))
+    if not in_pod:
         be_one(0)
-    elif code := Siblings(be_one, processes).run():
+    elif code := siblings.run():
         raise SystemExit(code)
 
 

@@ -61,7 +61,7 @@ def pod(folder: Path, wanted: int, work: str) -> Iterator[int]:
     pid = os.fork()
     if not pid:
         siblings.SETTLE_SECONDS = 0.0  # type: ignore[misc]
-        os._exit(Siblings(be_one, wanted).run())
+        os._exit(Siblings(be_one, lambda: 1 if (folder / "smaller").exists() else wanted).run())
     try:
         yield pid
     finally:
@@ -84,6 +84,24 @@ def test_all_are_told_to_leave_and_the_pod_ends_well(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("left-*"))) == 3
 
 
+def test_one_that_is_started_while_all_are_told_to_leave_is_told_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, told = os.fork, os.getppid()
+
+    def slowly() -> int:
+        pid = fork()
+        if pid and os.getppid() != told:  # in the pod's first process, before it knows of it
+            eventually(lambda: working(tmp_path) == [pid])
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pid
+
+    monkeypatch.setattr(siblings.os, "fork", slowly)
+    with pod(tmp_path, 1, "works") as pid:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert (tmp_path / "left-0").exists()
+
+
 def test_one_that_is_killed_is_not_started_again_while_others_work(tmp_path: Path) -> None:
     with pod(tmp_path, 2, "works") as pid:
         eventually(lambda: len(working(tmp_path)) == 2)
@@ -93,6 +111,25 @@ def test_one_that_is_killed_is_not_started_again_while_others_work(tmp_path: Pat
         os.kill(pid, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert len(list(tmp_path.glob("left-*"))) == 1
+
+
+def test_a_pod_that_is_made_smaller_ends_those_that_it_has_no_core_for(tmp_path: Path) -> None:
+    with pod(tmp_path, 3, "works") as pid:
+        eventually(lambda: len(working(tmp_path)) == 3)
+        (tmp_path / "smaller").touch()
+        eventually(lambda: len(list(tmp_path.glob("left-*"))) == 2)
+        assert not (tmp_path / "left-0").exists(), "the first tells whether the pod is ready"
+        os.kill(pid, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_pod_without_a_limit_has_as_many_as_it_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for cores, expected in ((8.0, 3), (2.5, 2), (0.5, 1)):
+        monkeypatch.setattr(siblings, "usable_cores", lambda cores=cores: cores)
+        assert siblings.whole_cores(3) == expected
 
 
 def test_one_that_fails_ends_the_pod_and_says_so(tmp_path: Path) -> None:
@@ -118,7 +155,7 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.parametrize("processes", ["0", "65"])
+@pytest.mark.parametrize("processes", ["65", "1000"])
 def test_a_number_that_makes_no_sense_is_refused(
     monkeypatch: pytest.MonkeyPatch, processes: str
 ) -> None:

@@ -60,8 +60,9 @@ def data_worker(job: Job, processes: int = 1) -> Iterator[subprocess.Popen[bytes
         names.TRAINER_ADDRESS: job.address,
         names.ROLE: "data-worker",
         names.POD_IP: "127.0.8.1",
-        names.DATA_PROCESSES: str(processes),
     }
+    if processes > 1:
+        environ[names.DATA_PROCESSES] = str(processes)
     with (job.folder / "data-worker.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock.cli", "data-worker"],

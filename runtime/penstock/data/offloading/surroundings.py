@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -43,8 +43,18 @@ class Surroundings:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Compute as there; what the process had before is put back."""
+        """Compute as there; what the process had before is put back.
+
+        Most often nothing differs, or gradients alone: each batch is made in some of these.
+        """
         before = Surroundings.here()
+        if before == self:
+            yield
+            return
+        if replace(before, grad=self.grad) == self:
+            with torch.set_grad_enabled(self.grad):
+                yield
+            return
         self._set()
         try:
             with contextlib.ExitStack() as stack:

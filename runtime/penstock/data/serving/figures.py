@@ -22,11 +22,11 @@ class Figures:
         shared: Callable[[], SharedTotals | None],
         stage: int = 0,
         relay: ConsumerEntry | None = None,
-        processes: int = 1,
+        processes: Callable[[], int] = lambda: 1,
     ) -> None:
         """``stage``: of the data worker, and where those of the stage before find it.
 
-        ``processes``: of its pod that are data workers.
+        ``processes``: how many of its pod are data workers.
         """
         self._processes = processes
         self.name = name
@@ -55,6 +55,6 @@ class Figures:
             shared=self._shared(),
             stage=self.stage,
             relay=self._relay,
-            processes=self._processes,
+            processes=self._processes(),
             leaving=leaving,
         )

@@ -5,7 +5,8 @@ that two batches cannot be made in two threads with the bits that each has alone
 they can. Each process is a data worker of its own to everybody who is served; the pod's first
 process makes no batches, and starts, watches and ends the others.
 
-The next one is started when there is room for it in the pod's memory, by what those that are there
+How many there are to be is asked again and again, since a pod may be resized where it runs. The
+next one is started when there is room for it in the pod's memory, by what those that are there
 take. One that is killed, as where memory is short after all, is not started again while others run.
 """
 
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import mmap
 import os
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -22,8 +25,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
+from penstock.data.cores import usable_cores
 from penstock.data.memory import read_memory
 
 logger = logging.getLogger(__name__)
@@ -35,6 +39,8 @@ ROOM: Final = 1.25
 """For one more, by what the largest takes."""
 POLL_SECONDS: Final = 0.2
 _PR_SET_PDEATHSIG: Final = 1
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_COUNT: Final = struct.Struct("Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,58 +71,90 @@ def starts_another(pod: Pod, wanted: int) -> bool:
 class Siblings:
     """The data workers of one pod; see the module's docstring."""
 
-    def __init__(self, work: Callable[[int], None], wanted: int) -> None:
+    def __init__(self, work: Callable[[int], None], wanted: Callable[[], int]) -> None:
         """``work``: be a data worker, given its number; in a process of its own."""
-        self._work, self._wanted = work, wanted
+        self._work, self._wanted, self._most = work, wanted, MOST
         self._running: dict[int, int] = {}  # by process its number
+        self._ending: set[int] = set()
+        self._count = mmap.mmap(-1, _COUNT.size)  # which all of them read
         self._started = 0.0
         self._leaving = False
 
+    @property
+    def count(self) -> int:
+        """How many there are, as any of them may ask."""
+        return max(1, int(_COUNT.unpack_from(self._count)[0]))
+
     def run(self) -> int:
         """Until all have ended: the exit code; told to leave, they are told as well."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING:
             signal.signal(number, self._leave)
         while not self._leaving or self._running:
-            if (code := self._reap()) is not None and not self._leaving:
+            if (code := self._reap()) and not self._leaving:
                 if code == -signal.SIGKILL and self._running:
-                    self._wanted = len(self._running)
+                    self._most = len(self._running)
                     text = "a data worker of this pod was killed: it goes on with %d"
-                    logger.warning(text, self._wanted)
+                    logger.warning(text, self._most)
                     continue
                 logger.error("a data worker of this pod ended with %d: the others leave", code)
                 self._leave()
                 self._wait()
                 return code if code > 0 else 1
-            if not self._leaving and starts_another(self._pod(), self._wanted):
+            wanted = max(1, min(self._most, self._wanted()))
+            if not self._leaving and starts_another(self._pod(), wanted):
                 self._start()
+            elif len(self._running) - len(self._ending) > wanted:
+                self._end_one()
             time.sleep(POLL_SECONDS)
         return 0
 
+    def _end_one(self) -> None:
+        """The last of them; the first tells whether the pod is ready."""
+        pid = max(self._running.keys() - self._ending, key=self._running.__getitem__)
+        self._ending.add(pid)
+        os.kill(pid, signal.SIGTERM)
+
     def _start(self) -> None:
-        number = len(self._running)
+        number = next(one for one in range(MOST) if one not in self._running.values())
         sys.stderr.flush()
-        pid = os.fork()
-        if not pid:
-            code = 1
-            try:
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                self._work(number)
-                code = 0
-            except BaseException:
-                logger.exception("a data worker ends")
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        self._running[pid], self._started = number, time.monotonic()
+        # Who is told to leave in between tells it too, and it tells nobody.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            if self._leaving:
+                return
+            pid = os.fork()
+            if not pid:
+                self._be_one(number)
+            self._running[pid], self._started = number, time.monotonic()
+            _COUNT.pack_into(self._count, 0, len(self._running))
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+    def _be_one(self, number: int) -> NoReturn:
+        code = 1
+        try:
+            for one in _ENDING:
+                signal.signal(one, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            self._work(number)
+            code = 0
+        except BaseException:
+            logger.exception("a data worker ends")
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
 
     def _reap(self) -> int | None:
-        """The exit code of one that has ended."""
+        """The exit code of one that has ended; None: none has."""
         if not self._running:
             return None
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid not in self._running:
             return None
         del self._running[pid]
+        self._ending.discard(pid)
+        _COUNT.pack_into(self._count, 0, len(self._running))
         return os.waitstatus_to_exitcode(status)
 
     def _wait(self) -> None:
@@ -137,6 +175,13 @@ class Siblings:
             memory.free,
             time.monotonic() - self._started,
         )
+
+
+def whole_cores(asked: int) -> int:
+    """Of this pod: by its limit, and without one as many as it has asked for."""
+    cores = usable_cores()
+    limited = cores < (os.cpu_count() or 1)
+    return max(1, min(MOST, int(cores) if limited else asked))
 
 
 def resident_bytes(pids: Iterable[int]) -> list[int]:

@@ -122,14 +122,14 @@ class DataWorker:
         explain: Callable[[Exception], bytes] | None = None,
         group: GroupReports | None = None,
         before: StageBefore | None = None,
-        processes: int = 1,
+        processes: Callable[[], int] = lambda: 1,
     ) -> None:
         """``consumers``: whom to serve where there is no dispatcher to say.
 
         ``explain``: what to tell of an error of the user's code beside its text. ``group``: the
         job's share group, all members of which are served. ``before``: the stage whose
-        batches this data worker takes; None: it is of the first. ``processes``: of its pod
-        that are data workers, this one included.
+        batches this data worker takes; None: it is of the first. ``processes``: how many
+        of its pod are data workers, this one included.
         """
         self._explain = explain or (lambda error: b"")
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

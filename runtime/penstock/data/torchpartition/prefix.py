@@ -84,11 +84,19 @@ class PrefixCall:
 
     def make(self, values: dict[int, torch.Tensor]) -> list[Any]:
         """What it puts out (`tree_flatten`), of the values that it reads."""
-        flat = [values[one.key] if isinstance(one, Ref) else one for one in self.flat]
-        args, kwargs = tree_unflatten(flat, self.spec)
-        function = function_named(self.name) if self.name else self.module
-        found: list[Any] = tree_flatten(function(*args, **kwargs))[0]
+        flat = [values[one.key] if type(one) is Ref else one for one in self.flat]
+        function = self._function if self.name else self.module
+        if self.simple:
+            result = function(*flat)
+        else:
+            args, kwargs = tree_unflatten(flat, self.spec)
+            result = function(*args, **kwargs)
+        found: list[Any] = [result] if type(result) is torch.Tensor else tree_flatten(result)[0]
         return found
+
+    @cached_property
+    def _function(self) -> Any:
+        return function_named(self.name)
 
 
 @dataclass(frozen=True)
@@ -118,17 +126,22 @@ class Variant:
         """
         made = _Made(tensors)
         kept = {*range(len(tensors)), *wanted}
-        place = 0
-        for surroundings, calls in groupby(self.calls, key=lambda call: call.surroundings):
+        for surroundings, calls in self._runs:
             with surroundings.applied():
-                for call in calls:
+                for call, last in calls:
                     if call.moves:
                         self._take(call, made)
-                    for key in self._last.get(place, ()):
+                    for key in last:
                         if key not in kept:
                             made.let_go(key)
-                    place += 1
         return [made.values[key] for key in wanted], made.metas
+
+    @cached_property
+    def _runs(self) -> list[tuple[Surroundings, list[tuple[PrefixCall, list[int]]]]]:
+        """The calls in each surroundings, and the values that no later one names."""
+        named = ((call, self._last.get(place, [])) for place, call in enumerate(self.calls))
+        runs = groupby(named, key=lambda one: one[0].surroundings)
+        return [(surroundings, list(calls)) for surroundings, calls in runs]
 
     @cached_property
     def _last(self) -> dict[int, list[int]]:

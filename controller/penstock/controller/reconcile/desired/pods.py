@@ -385,13 +385,16 @@ def _of_input(spec: ElasticJobSpec, role: Role, pod_spec: Json) -> list[Json]:
 
 
 def _of_size(role: Role, container: Json) -> list[Json]:
-    """How many processes make batches in a data worker's pod: one for each whole core."""
+    """How many processes make batches in a data worker's pod: one for each whole core.
+
+    Where the pod has a limit, that says how many, also once it was resized where it runs.
+    """
     resources = container.get("resources") or {}
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.get("cpu")
     cores = quantity.parse_milli_cpu(str(asked)) // 1000 if asked is not None else 1
-    if role is not Role.DATA_WORKER or cores < 2:
+    if role is not Role.DATA_WORKER:
         return []
-    return [_plain(environment.DATA_PROCESSES, str(min(cores, MOST_PROCESSES)))]
+    return [_plain(environment.DATA_PROCESSES, str(max(1, min(cores, MOST_PROCESSES))))]
 
 
 def _from_secret(job: Job, name: str, key: str) -> Json:
