@@ -130,7 +130,6 @@ def _record_launched(turn: StepContext, report: SessionReport) -> bool:
 def _record_replica_group(turn: StepContext, report: SessionReport) -> bool:
     """The same of processes that are one member of a session, with those of other pods."""
     state, pods = turn.state, report.replica_pods
-    turn.refuse_copies()
     if state.rendezvous.members.launched or state.servers.active:
         raise RefusedError(
             "--replica-group: this job has workers without it: start all of them alike"
