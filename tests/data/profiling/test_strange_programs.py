@@ -14,6 +14,7 @@ from penstock.data.profiling import held_window
 from penstock.data.profiling.by_identity import ByIdentity
 from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
+from penstock.data.sizes import batch_bytes
 from tests.data.profiling.test_profile import run_program
 
 STRANGE = """
@@ -164,3 +165,13 @@ def test_a_window_that_does_not_fill_is_not_waited_for_again(
     iterator = Slow()
     assert held_window.HeldWindow.possible(iterator)
     assert held_window.HeldWindow(iterator).fill() is None
+
+
+class Shy:
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("nobody asks for that")
+
+
+def test_a_batch_that_does_not_say_its_size_has_none() -> None:
+    assert batch_bytes([Shy(), b"four"]) == 4
