@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from penstock.data.cache.index import WAYS, Index, index_bytes, part_of, place_of
 from penstock.data.cache.node.arena import RETIRED_SECONDS, Arena, Extents
 from penstock.data.cache.node.checks import FOLDER_SECONDS, PublicFolders, readable_by_all
-from penstock.data.cache.node.contents import TICK_NS, Contents
+from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.node.met import MetFiles
 from penstock.data.cache.node.shelves import LEAST_PART_BYTES, Held, Shelves
 from penstock.data.cache.policy import Key, Verdict, key_of
@@ -423,12 +423,13 @@ def test_different_files_are_counted_within_two_per_cent(count: int) -> None:
     assert met.total_bytes == pytest.approx(110_000 * count, rel=0.02)
 
 
-def test_a_file_that_may_change_within_the_same_tick_is_not_kept() -> None:
-    now = [5_000_000_000]
-    contents = Contents(1000, ("/a",), wall_ns=lambda: now[0])
-    before, key = Key(1, 1, 10, 1), Key(1, 1, 10, now[0] - TICK_NS + 1)
-    assert contents.meet(before, "/a", True)[0] is Verdict.ADMIT
-    assert contents.meet(key, "/a", True) == (Verdict.PASS, None)
-    assert contents.find(before, "/a") is None
-    now[0] += 1
-    assert contents.meet(key, "/a", True)[0] is Verdict.ADMIT
+def test_of_files_larger_than_the_cache_ranges_are_kept_or_it_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert Contents(1 << 20, ("/a",), 64 << 20).largest == 1 << 20
+    small = Contents(1000, ("/a",))
+    assert small.largest == 1000
+    for number in (1, 2):
+        key = Key(1, number, 5000, 0, 1)
+        assert small.meet(key, "/a", True) == (Verdict.PASS, None)
+    assert caplog.text.count("/a: a cache of so little memory keeps nothing") == 1

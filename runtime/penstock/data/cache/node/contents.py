@@ -17,6 +17,7 @@ from typing import Any, Final
 from penstock.data.cache.node.division import Division
 from penstock.data.cache.node.shelves import Held, Shelves
 from penstock.data.cache.policy import LARGEST_BYTES, Key, MinIOPolicy, Verdict, key_of
+from penstock.data.complaints import Complaints
 from penstock.data.memory import ROOM_SHARE, MemoryMeter
 
 PIECE_BYTES: Final = 8 << 20
@@ -25,9 +26,6 @@ CLAIM_SECONDS: Final = 2.0
 """For so long nobody is asked for room who had none to give."""
 IDLE_SECONDS: Final = 600.0
 """A data set nobody asked for in so long has no clients: others may have its room."""
-TICK_NS: Final = 20_000_000
-"""For so long a file is not kept after it was changed: kernels before 6.13 write down the time of a
-change to 1 to 10 ms, so that it may be changed again and look the same."""
 
 
 @dataclass
@@ -52,14 +50,13 @@ class Contents:
         paths: Sequence[str],
         largest: int = LARGEST_BYTES,
         clock: Callable[[], float] = time.monotonic,
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Raises ValueError, OSError: there can be no such cache."""
         self.paths = tuple(paths)
-        self.largest = largest
+        self.largest = min(largest, memory)
         """Bytes of the largest file that is kept as a whole."""
         self.counts = {path: Counts() for path in paths}
-        self._clock, self._wall_ns = clock, wall_ns
+        self._clock = clock
         self._policy = MinIOPolicy(memory, largest)
         self._shelves = Shelves(memory, len(paths))
         self._held: dict[Key, Held] = {}
@@ -68,6 +65,7 @@ class Contents:
         self._asked = dict.fromkeys(paths, clock())
         self._claims_from = 0.0
         self._changed = threading.Condition()
+        self._complaints = Complaints()
         for path in paths:
             self._shelves.of(path, True)
 
@@ -112,6 +110,10 @@ class Contents:
             now = self._asked[path] = self._clock()
             if self._division.meet(path, key, now) and little:
                 return Verdict.PASS, None
+            if key.there and key.length > self._policy.largest:
+                self._complaints.add(
+                    f"{path}:", "a cache of so little memory keeps nothing of its larger files"
+                )
             meeting = self._policy.meet(key, path)
             for lost in meeting.given_up:
                 self._give_up(lost)
@@ -124,9 +126,6 @@ class Contents:
                 held.use()
                 return Verdict.HIT, held
             if meeting.verdict is Verdict.ADMIT:
-                if self._wall_ns() - key.changed_ns < TICK_NS:
-                    self._policy.abandon(key)
-                    return Verdict.PASS, None
                 self._division.admit(path, key)
                 placed = self._placed(key, path, public, now)
                 return (Verdict.PASS if placed is None else Verdict.ADMIT), placed
