@@ -67,7 +67,7 @@ from penstock.data.serving.shared.common_samples import GoneError
 from penstock.data.serving.shared.free_samples import BatchOfTilesError, NothingLeftError
 from penstock.data.serving.shared.shared_pools import SharedPools
 from penstock.data.serving.stage_before import STAGE, StageBefore
-from penstock.data.sharing.likeness import unlike
+from penstock.data.sharing.likeness import unlike_any
 from penstock.data.sharing.pipeline import SharedPipeline
 from penstock.data.sharing.stream_pipeline import SharedStreamPipeline
 from penstock.data.signature import signed
@@ -209,7 +209,8 @@ class DataWorker:
             return
         try:
             token = signer(self._token, self._group, line, blob, signature)
-            others = [one for one in self._lines.values() if one is not line and one.pipelines]
+            lines = [one for one in self._lines.values() if one is not line]
+            others = [one for each in lines for one in each.pipelines.values()]
             place = self._shared.empty and not others  # nobody's files are elsewhere then
             opened = open_pipeline(blob, signature, token, place=place, checked=not line.local)
             if isinstance(opened, SharedPipeline):
@@ -217,7 +218,7 @@ class DataWorker:
                 proof = [self._shared.prove(opened)]
                 opened = replace(opened, pipeline=place_collate(opened.pipeline, self.memory))
                 self._shared.open(digest, opened, *proof)
-                note = self._unlike(line, opened)
+                note = text_of(unlike_any(opened, others), messages.MAX_TEXT)
             elif isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
                 opened = replace(opened, fresh=reopening(opened, blob, signature, token))
             elif isinstance(opened, SharedStreamPipeline):
@@ -237,14 +238,6 @@ class DataWorker:
             logger.error("the pipeline of %s: %s", line.name, error)
             problem = text_of(str(error), messages.MAX_TEXT)
         self.reply(line, messages.OPENED, [digest, problem, note, *proof])
-
-    def _unlike(self, line: ConsumerConnection, opened: SharedPipeline) -> str:
-        """What a program is to know of a loader that others nearly have."""
-        for one in self._lines.values():
-            for other in () if one is line else one.pipelines.values():
-                if isinstance(other, SharedPipeline) and (said := unlike(opened, other)):
-                    return text_of(said, messages.MAX_TEXT)
-        return ""
 
     def _answer(self, request: Request) -> None:
         line = request.line

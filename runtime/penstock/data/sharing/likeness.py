@@ -7,11 +7,12 @@ nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, Final
 
 from penstock.data.errors import DataError
+from penstock.data.pipeline import AnyPipeline
 from penstock.data.sharing.pipeline import TILE, SharedPipeline, content_digest
 
 LOOKED_AT_BYTES: Final = 1 << 20
@@ -38,6 +39,12 @@ def unlike(one: SharedPipeline, other: SharedPipeline) -> str | None:
         if (found := _first(a, b, name, MAX_DEPTH)) is not None:
             return f"{begin} {found}, {end}"
     return f"{begin} content, {end}"
+
+
+def unlike_any(one: SharedPipeline, others: Iterable[AnyPipeline]) -> str:
+    """`unlike`, of the first that looks like it; empty where none does."""
+    shared = (other for other in others if isinstance(other, SharedPipeline))
+    return next((said for other in shared if (said := unlike(one, other)) is not None), "")
 
 
 def _kind(shared: SharedPipeline) -> str:
