@@ -385,7 +385,9 @@ def test_accelerated_data_workers_are_told_apart_by_their_pods() -> None:
     assert roles[Role.ACCELERATED_DATA_WORKER][0].cpu_cores == 0.2
 
 
-def test_processes_of_one_data_worker_are_one_pod_of_the_sample() -> None:
+def test_processes_of_one_data_worker_are_one_pod_of_the_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     dispatcher = Dispatcher("d")
     for name, rank in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
         its = WorkerReport(name=name, rank=rank, cpu_cores=0.75, memory_bytes=4, processes=2)
@@ -397,7 +399,7 @@ def test_processes_of_one_data_worker_are_one_pod_of_the_sample() -> None:
         1: (1.5, 8),
     }
     noted: list[int] = []
-    sampler._input.note = lambda reports, workers, now: noted.append(workers)  # type: ignore[method-assign]
+    monkeypatch.setattr(sampler._input, "note", lambda _, workers, __: noted.append(workers))
     sampler.measure_input(1.0)
     assert noted == [2]
 

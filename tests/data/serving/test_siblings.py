@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.crds import environment
+from penstock.data import worker_process
+from penstock.data.allocator import ALLOCATOR
 from penstock.data.serving import siblings
 from penstock.data.serving.siblings import SETTLE_SECONDS, Pod, Siblings, starts_another
 from tests.data.planes import eventually
@@ -96,7 +99,7 @@ def test_one_that_is_started_while_all_are_told_to_leave_is_told_as_well(
             os.kill(os.getpid(), signal.SIGTERM)
         return pid
 
-    monkeypatch.setattr(siblings.os, "fork", slowly)
+    monkeypatch.setattr(os, "fork", slowly)
     with pod(tmp_path, 1, "works") as pid:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert (tmp_path / "left-0").exists()
@@ -159,10 +162,7 @@ def _alive(pid: int) -> bool:
 def test_a_number_that_makes_no_sense_is_refused(
     monkeypatch: pytest.MonkeyPatch, processes: str
 ) -> None:
-    from penstock.crds import environment
-    from penstock.data import worker_process
-
-    for variable, value in worker_process.ALLOCATOR.items():
+    for variable, value in ALLOCATOR.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.setenv(environment.JOB_TOKEN, "t" * 64)
     monkeypatch.setenv(environment.DATA_PROCESSES, processes)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 
 from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.partition import words
@@ -50,7 +51,7 @@ def made(seed: int, more: bool = False) -> Any:
                 hidden = hidden * 2
         loss = nn.functional.cross_entropy(head(hidden), labels)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return loss
 
@@ -113,8 +114,7 @@ class Session:
                 self.step += 1
                 for one in self.members:
                     self.loader(one).hears(said, self.step)
-            for one in its:
-                assert next(one, "over") == "over"
+            assert all(next(steps, "over") == "over" for steps in its)
 
     @staticmethod
     def loader(one: Member) -> GroupSteps:
@@ -238,7 +238,7 @@ def in_turns(members: list[Member], epochs: int = 1) -> None:
 
 
 def test_a_group_of_pytorchs_agrees_by_its_store() -> None:
-    store = torch.distributed.HashStore()
+    store = HashStore()
     members = [logged(store, rank) for rank in range(2)]
     in_turns(members, 8)
     one, other = members
@@ -251,7 +251,7 @@ def test_a_group_of_pytorchs_agrees_by_its_store() -> None:
 
 
 def test_who_writes_to_its_encoder_ends_it_for_all_after_the_granted_steps() -> None:
-    store = torch.distributed.HashStore()
+    store = HashStore()
     one, other = members = [logged(store, rank) for rank in range(2)]
     in_turns(members, 7)
     assert one.modes[-1] is Mode.PARTITIONED
@@ -265,21 +265,21 @@ def test_who_writes_to_its_encoder_ends_it_for_all_after_the_granted_steps() -> 
 
 
 def test_a_loader_that_others_have_not_moves_nothing_and_waits_for_nobody() -> None:
-    one = logged(torch.distributed.HashStore(), 0)
+    one = logged(HashStore(), 0)
     in_turns([one], 4)
     assert one.loader.state.phase is Phase.RECORDING
     assert one.loader.moved == 0
 
 
 def test_a_group_that_is_formed_anew_records_again() -> None:
-    members = [logged(torch.distributed.HashStore(), rank) for rank in range(2)]
-    store = torch.distributed.HashStore()
+    members = [logged(HashStore(), rank) for rank in range(2)]
+    store = HashStore()
     for one in members:
         its: Any = one.loader
         its._members.kept = store
     in_turns(members, 7)
     assert members[0].modes[-1] is Mode.PARTITIONED
-    again = torch.distributed.HashStore()
+    again = HashStore()
     for one in members:
         its = one.loader
         its._members.kept, its._members.of = again, object()
@@ -302,7 +302,7 @@ def test_a_store_that_does_not_answer_ends_it() -> None:
 
 
 def test_a_log_has_one_order_for_all() -> None:
-    store: Any = torch.distributed.HashStore()
+    store: Any = HashStore()
     logs = [EventLog(store, "x") for _ in range(2)]
     events = [Changed(1, str(at % 2), at, "why") for at in range(2 * AHEAD)]
     for at, event in enumerate(events):

@@ -204,7 +204,7 @@ class LoaderSteps:
             self._ahead = isinstance(work, Recorder) and not work.called
         while len(self._open) > self._ahead:
             self._end(self._open.popleft())
-        self._let_witness_see()
+        _let_witness_see(self._open)
 
     def notes(self) -> dict[int, PartitionNote]:
         """As `LoaderWork` says."""
@@ -262,7 +262,7 @@ class LoaderSteps:
         if witness is not None:
             self._watching.begin()
             self._open.append(_UnderWay(witness, self.state.step, kind))
-            self._let_witness_see()
+            _let_witness_see(self._open)
             return batch
         comparison = Comparison(sent.expected, variant, tensors.tensors, came)
         return self._look(batch, comparison, kind)
@@ -276,11 +276,6 @@ class LoaderSteps:
         # Who has a tensor has its step; a step that had its tensors would wait for the collector.
         handed, work.handed = work.handed, []
         return with_tensors(batch, handed)
-
-    def _let_witness_see(self) -> None:
-        """A step that nobody looks at begins when those before it are over."""
-        if self._open and isinstance(self._open[0].work, Witness):
-            add_witness(self._open[0].work)
 
     def _is_new(self, tensors: BatchTensors) -> bool:
         """Whether a batch is of sizes that were not recorded, and are to be."""
@@ -412,6 +407,12 @@ class LoaderSteps:
             logger.warning("partition: %s: On: %s", self.name, self.plan.why)
         elif state.phase is Phase.RECORDING:
             logger.warning("partition: %s: Recording: %s", self.name, state.why)
+
+
+def _let_witness_see(steps: deque[_UnderWay]) -> None:
+    """A step that nobody looks at begins when those before it are over."""
+    if steps and isinstance(steps[0].work, Witness):
+        add_witness(steps[0].work)
 
 
 def _kinds(recording: Recording) -> tuple[Any, ...]:
