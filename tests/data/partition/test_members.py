@@ -91,7 +91,7 @@ class Group:
             said = [
                 words.read(words.written(event))
                 for name in sorted(self.states)
-                for event in self.states[name].place.said  # type: ignore[union-attr]
+                for event in self.states[name].place.said  # type: ignore[union-attr]  # all are members
             ]
             for name in hear:
                 self.states[name] = declared.hear(self.states[name], said, self.step + 1)
@@ -289,7 +289,7 @@ class Members(RuleBasedStateMachine):
         active = {
             name: mode
             for name, mode in modes.items()
-            if not states[name].place.stopped and came[name]  # type: ignore[union-attr]
+            if not states[name].place.stopped and came[name]  # type: ignore[union-attr]  # all are members
         }
         using = {name for name, mode in active.items() if mode is Mode.PARTITIONED}
         if not using:

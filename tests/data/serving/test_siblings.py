@@ -63,7 +63,7 @@ def pod(folder: Path, wanted: int, work: str) -> Iterator[int]:
 
     pid = os.fork()
     if not pid:
-        siblings.SETTLE_SECONDS = 0.0  # type: ignore[misc]
+        siblings.SETTLE_SECONDS = 0.0  # type: ignore[misc]  # for this test
         os._exit(Siblings(be_one, lambda: 1 if (folder / "smaller").exists() else wanted).run())
     try:
         yield pid

@@ -51,11 +51,11 @@ def made(seed: int, more: bool = False) -> Any:
                 hidden = hidden * 2
         loss = nn.functional.cross_entropy(head(hidden), labels)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # as PyTorch has it
         optimizer.step()
         return loss
 
-    step.encode = encode  # type: ignore[attr-defined]
+    step.encode = encode  # type: ignore[attr-defined]  # as PyTorch has it
     return step
 
 
