@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from typing import Any
 
@@ -93,6 +94,7 @@ class Pod:
         self.deaf = False  # its processes do not hear SIGTERM
         self.session: Session | None = None
         self.alive = True
+        self.drained_at = math.inf
 
     @property
     def runs(self) -> bool:
@@ -114,7 +116,7 @@ class Pod:
         report = self.report()
         reply = self.job.books.handle_session_report(report, self.job.now)
         if reply.directive is Directive.REFUSED:
-            self.take(Signalled(signal.SIGTERM))
+            self.drain()
         elif reply.directive is Directive.JOIN:
             if reply.group is not None and reply.group.number > self.launcher.world:
                 self.group = reply.group
@@ -136,6 +138,11 @@ class Pod:
             self.group = None
         if self.launcher.exit_code is not None and self.alive:
             self.job.lose(self)
+
+    def drain(self) -> None:
+        """Its agent is told to end it."""
+        self.drained_at = min(self.drained_at, self.job.now)
+        self.take(Signalled(signal.SIGTERM))
 
     def end(self, code: int) -> None:
         """Its processes end."""
@@ -194,6 +201,8 @@ class Job:
         pod = self.pods[rank]
         if pod.alive:
             pod.take(Ticked())
+        if pod.alive and self.now > pod.drained_at + pod.launcher.grace_seconds:
+            pod.take(Signalled(signal.SIGKILL))  # as the agent does
         if pod.alive:
             pod.say()
         if pod.runs:
@@ -382,7 +391,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: any(pod.alive for pod in self.job.pods.values()))
     @rule(data=st.data())
     def drain(self, data: st.DataObject) -> None:
-        self.pod(data).take(Signalled(signal.SIGTERM))
+        self.pod(data).drain()
 
     @precondition(lambda self: self.past)
     @rule(data=st.data())
