@@ -104,8 +104,8 @@ class LoggedSteps(GroupSteps):
         self._say(self._log)
         if self._over or self._at < self.state.proof.horizon:
             return
-        self._hear(self._log)
-        if not self._over and self._at >= self.state.proof.horizon:
+        goes_on = self._hear(self._log)
+        if goes_on and self._at >= self.state.proof.horizon:
             epoch, place = self.state.proof.epoch, self.state.place
             assert place is not None, "it is a member of a group"
             self._log.say(Asked(epoch, place.member, self._at))
@@ -135,11 +135,13 @@ class LoggedSteps(GroupSteps):
                 log.say(event)
                 self._said.add(event)
 
-    def _hear(self, log: EventLog) -> None:
+    def _hear(self, log: EventLog) -> bool:
+        """Take what others have said; whether the partition is still looked at then."""
         said = log.hear()
         self._tell(declared.hear(self.state, said))
         self._said.difference_update(said)
         self._follow()
+        return not self._over
 
 
 class Members:
