@@ -188,6 +188,12 @@ def test_a_drain_says_what_the_training_takes() -> None:
     assert not any("G is that" in note for note in found.notes)
 
 
+def test_what_it_takes_to_look_is_no_part_of_a_step() -> None:
+    seen = in_line()
+    looked = [replace(one, looked=0.004) for one in seen.deliveries]
+    assert profile_of(replace(seen, deliveries=looked)).step.value == pytest.approx(0.096)
+
+
 def test_a_program_that_ended_too_early_has_no_profile() -> None:
     with pytest.raises(
         ProfileError, match="3 batches of Images were measured, and 5 are the least"

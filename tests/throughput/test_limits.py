@@ -13,7 +13,8 @@ from penstock.throughput.limits.cache_hits import cache_for, fetch_rate, lru_hit
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
 from penstock.throughput.limits.cut import cuts_of, split
 from penstock.throughput.limits.fetching import hits_with, with_cache
-from penstock.throughput.limits.making import stages_at
+from penstock.throughput.limits.making import stages_at, step_at
+from penstock.throughput.loop.prediction import loop_of
 from penstock.throughput.profiles.profile import Profile, Storage
 from penstock.throughput.profiles.resources import Resources
 from tests.throughput.programs import a_profile, profiles, resources
@@ -169,6 +170,21 @@ def test_storage_binds_where_it_is_slower_than_everything() -> None:
     found = bounds(profile, replace(profile.resources, cache_bytes=0.0, workers=400, cores=100))
     assert found["storage"] == pytest.approx(500.0)
     assert "storage" not in bounds(profile, replace(profile.resources, cache_bytes=10e9), HERE)
+
+
+def test_who_makes_his_own_batches_gives_no_shared_memory_back() -> None:
+    profile = a_profile(release_seconds=0.002)
+    in_line = replace(profile.resources, workers=0)
+    assert step_at(profile, profile.resources) == profile.step.value
+    assert step_at(profile, in_line) == pytest.approx(profile.step.value - 0.002)
+    cheaper = replace(profile, release_seconds=0.0)
+    assert loop_of(profile, in_line).step == pytest.approx(loop_of(cheaper, in_line).step - 0.002)
+    gain = 1 / bounds(cheaper, in_line)["accelerator"] - 1 / bounds(profile, in_line)["accelerator"]
+    assert gain == pytest.approx(0.002 / profile.batch_size)
+    alone = replace(profile, resources=in_line)
+    assert step_at(alone, in_line) == profile.step.value
+    assert step_at(alone, profile.resources) == pytest.approx(profile.step.value + 0.002)
+    assert 0 < step_at(replace(profile, release_seconds=9.0), in_line) < profile.step.value
 
 
 def test_who_makes_his_own_batches_fills_no_shared_memory() -> None:

@@ -15,6 +15,7 @@ from penstock.throughput.loop.prediction import at_measured, loop_of, predict
 from penstock.throughput.loop.stalls import HAND_OVER, Span, Window, attribute
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
+from penstock.throughput.profiles.stage import StageCost
 from tests.throughput.programs import a_profile, profiles, resources
 
 EVEN = Loop(workers=4, cores=8, window=8, cpu=0.04, blocked=0.0, step=0.02)
@@ -158,6 +159,18 @@ def test_causes_sum_to_the_waiting(waits: list[float], works: list[float]) -> No
     ]
     total = sum(one.end - one.begin for one in windows)
     assert sum(attribute(windows, spans).values()) == pytest.approx(total, abs=1e-6)
+
+
+def test_whether_the_training_waits_for_a_core_as_it_wakes_is_the_schedulers_matter() -> None:
+    stages = (StageCost("decode", "transform", 0.005), StageCost("collate", "collate", 0.0))
+    alone, crowded = Resources(cores=2, workers=1), Resources(cores=2, workers=2)
+    seen = a_profile(hand_over_seconds=0.02, stages=stages, resources=alone)
+    found = predict(seen, crowded)
+    prompt = simulate(replace(loop_of(seen, crowded), hand_over=0.02)).rate * seen.batch_size
+    assert 1.1 * found.rate < prompt < found.high
+    there = predict(replace(seen, resources=crowded), crowded)
+    assert there.rate == found.rate
+    assert there.high < prompt, "what happened there was seen, and the model compared with it"
 
 
 def test_where_no_core_is_free_as_the_training_wakes_a_hand_over_takes_longer() -> None:

@@ -19,7 +19,7 @@ from penstock.throughput.observations.session import (
     taken,
 )
 
-SHORT = Budget(least=4, most=10, rounds=3)
+SHORT = Budget(least=4, most=10, rounds=3, retained=5)
 
 
 def run(session: Session, batches: Iterable[tuple[float, float]], ready: int = 4) -> Session:
@@ -43,6 +43,8 @@ def test_a_program_that_goes_on_is_measured_and_drained() -> None:
     assert phases[:10] == [Phase.WARM_UP] * 10, "twice the window, and a little"
     assert phases[10:14] == [Phase.NORMAL] * 4, "periods that are alike are soon known"
     assert phases[14:22] == [Phase.DRAIN] * 8
+    assert phases[22:35] == [Phase.RETAINED] * 13, "twice the window, and what is asked for"
+    assert phases[35:] == [Phase.DONE] * 65
     assert session.periods == pytest.approx((0.3,) * 4)
     assert session.steps == pytest.approx((0.1,) * 8)
 
@@ -126,3 +128,16 @@ def test_a_loader_too_slow_to_be_filled_is_held_up_once() -> None:
 def test_a_budget_that_measures_nothing_is_refused(least: int, most: int, rounds: int) -> None:
     with pytest.raises(ValueError, match="2 batches or more"):
         Budget(least, most, rounds)
+
+
+def test_an_epoch_that_ends_while_workers_keep_their_memory_ends_nothing() -> None:
+    session = run(begin(4, SHORT), [(0.1, 0.2)] * 10 + [(0.1, 0.2)] * 12)
+    assert session.phase is Phase.RETAINED
+    assert epoch_ended(session) == session
+    assert run(session, [(0.1, 0.1)] * session.left).phase is Phase.DONE
+
+
+@pytest.mark.parametrize(("window", "retained"), [(0, 5), (4, 0)])
+def test_memory_is_kept_for_no_batch_where_nobody_would_keep_it(window: int, retained: int) -> None:
+    session = begin(window, Budget(least=4, most=4, rounds=0, retained=retained))
+    assert run(session, [(0.1, 0.2)] * 14).phase is Phase.DONE

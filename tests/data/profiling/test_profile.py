@@ -163,6 +163,7 @@ def test_the_output_is_that_of_the_program_alone_and_a_profile_is_there(
     if len(arguments) > 1:
         assert found.resources.workers == 2
         assert not any("G is that" in note for note in found.notes), found.notes
+        assert 0 < found.release_seconds < 0.001, "a batch is small"
 
 
 @pytest.mark.slow

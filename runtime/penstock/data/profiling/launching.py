@@ -25,11 +25,12 @@ from penstock.data.profiling import record_files
 from penstock.data.profiling.cold_reads import read_cold
 from penstock.data.profiling.loader_hooks import BATCHES
 from penstock.data.profiling.maker_hooks import LOADER
-from penstock.data.profiling.new_memory import shared_byte_seconds
+from penstock.data.profiling.new_memory import cost_of_new
 from penstock.data.profiling.record_folder import record_folder
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.observations.analysis import Seen, profile_of
 from penstock.throughput.observations.copies import Copies
+from penstock.throughput.observations.new_memory import NewMemory, typical
 from penstock.throughput.observations.records import Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase, warm_up
 from penstock.throughput.profiles.profile import Profile
@@ -149,6 +150,7 @@ class _Observed:
     busy: float
     pinning: list[tuple[float, float]]
     trained: bool
+    memory: list[NewMemory]
 
     @property
     def normal(self) -> list[Delivery]:
@@ -182,7 +184,7 @@ def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
         deliveries=chosen.deliveries,
         made=chosen.made,
         busy=chosen.busy if os.cpu_count() == cores else 0.0,
-        sharing=shared_byte_seconds(),
+        memory=typical(chosen.memory) if chosen.memory else cost_of_new(),
         pinning=chosen.pinning,
         keys={"dataset": chosen.loader.dataset, "machine": machine()},
     )
@@ -259,6 +261,7 @@ def _observed(folder: Path) -> Iterator[_Observed]:
             trained=any(one["t"] for one in got.get((process, number), [])),
             busy=_busy_cores(busy.get((process, number), []), deliveries),
             made=[_made(one) for one in own if one["k"] == "made"],
+            memory=[NewMemory(*one["y"]) for one in own if one["k"] == "made" and one["y"]],
             files=list(
                 dict.fromkeys(path for one in own if one["k"] == "files" for path in one["paths"])
             ),
@@ -285,6 +288,7 @@ def _delivery(record: Mapping[str, Any]) -> Delivery:
         first=record["f"],
         held=record["h"],
         nbytes=record["z"],
+        looked=record["o"],
         copies=tuple(
             Copies(bool(blocking), bool(pinned), bool(idle), number, seconds, nbytes)
             for blocking, pinned, idle, number, seconds, nbytes in record["y"]
@@ -307,6 +311,8 @@ def _made(record: Mapping[str, Any]) -> Made:
         other_cpu=record["o"],
         read=record["r"],
         missed=record["x"],
+        faults=record["f"],
+        retained=record["w"],
     )
 
 

@@ -67,6 +67,8 @@ class _Watched:
         self.steps = 0  # of optimizers, when its last batch was delivered
         self.trained = False
         self.sized = 0
+        self.looked = 0.0
+        """Seconds that went into looking since the last batch was there."""
 
 
 class Loaders:
@@ -87,6 +89,7 @@ class Loaders:
         self._out = RecordFile(self._folder, self._process)
         self._watched: ByIdentity[_Watched] = ByIdentity()
         self._by_kind: dict[tuple[Any, ...], _Watched] = {}
+        self._retained: set[int] = set()
         self._by_iterator: ByIdentity[_Watched] = ByIdentity()
         self._count = 0
 
@@ -281,15 +284,23 @@ class Loaders:
                 "z": size,
                 "y": copies,
                 "i": pinned,
+                "o": 0.0 if first else watched.looked,
             }
         )
+        self._retain(watched)
         if watched.session.phase is not phase and Phase.NORMAL in (phase, watched.session.phase):
             self._out.write({"k": "machine", "l": watched.number, "b": busy_seconds()})
         if not self._copies.begun and watched.session.phase is not Phase.WARM_UP:
             self._copies.begin(InitialisedDevices(self._torch), self._pin_module)
-        self._end_if_known(watched, first)
         watched.returned = time.monotonic()
+        watched.looked = watched.returned - returned
+        self._end_if_known(watched, first)
         return batch
+
+    def _retain(self, watched: _Watched) -> None:
+        if watched.session.phase is Phase.RETAINED and watched.number not in self._retained:
+            self._retained.add(watched.number)
+            record_files.retain(self._folder, str(self._process), watched.number)
 
     def _end_if_known(self, watched: _Watched, first: bool) -> None:
         """The session is over with the loader that is trained on, and not with a validation's."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.data.clocks import BytesRead, ThreadClock
 from penstock.data.profiling import record_files
 from penstock.data.profiling.file_reads import FilesOpened
+from penstock.data.profiling.new_memory import faults_of_thread
 from penstock.data.profiling.record_files import RecordFile
+from penstock.data.profiling.retained_memory import RetainedMemory
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
 from penstock.throughput.observations.records import IN_LINE
 
@@ -70,6 +73,7 @@ class Makers:
             self._trainer, _, number = os.environ.get(LOADER, "0:0").partition(":")
             self.loader = int(number)
         self._collate = [0.0, 0.0]
+        self._retained = RetainedMemory()
 
     def _fetch(self, plain: Any, fetcher: Any, indices: Any, worker_info: Any) -> Any:
         if self._process != os.getpid():
@@ -85,11 +89,15 @@ class Makers:
         # Where the training makes its batches itself, the other threads are the training's.
         others = 0.0 if self._maker == IN_LINE else time.process_time() - time.thread_time()
         read, missed = self._bytes.read()
+        faults = faults_of_thread()
+        batch = None
         before = self._clock.read()
         try:
-            return plain(fetcher, indices)
+            batch = plain(fetcher, indices)
+            return batch
         finally:
             after = self._clock.read()
+            faults = faults_of_thread() - faults
             self._files.look(False)
             now_read, now_missed = self._bytes.read()
             samples = len(indices) if hasattr(indices, "__len__") else 1
@@ -111,12 +119,19 @@ class Makers:
                     "o": max(0.0, others - self._others),
                     "r": now_read - read,
                     "x": now_missed - missed,
+                    "f": faults,
+                    "w": self._retained.batches,
+                    "y": None if self._retained.cost is None else astuple(self._retained.cost),
                 }
             )
             self._others = others
             self._tell_files()
             if self._maker != IN_LINE:
                 self._look_for_end(after.wall)
+                if self._retained.batches or record_files.is_retained(
+                    self._folder, self._trainer, self.loader
+                ):
+                    self._retained.keep(batch)
 
     def _timed(self, collate: Any) -> Any:
         def timed(samples: Any) -> Any:

@@ -1,40 +1,87 @@
-"""What new shared memory costs: a loader's worker fills some for each batch, page by page."""
+"""What memory costs that nobody has used, shared and a process's own, and what giving it back.
+
+It depends on what the caches hold and on who else uses the memory: so workers look themselves,
+between batches.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
 import time
+from statistics import median
 from typing import Final
+
+from penstock.throughput.observations.new_memory import NewMemory
 
 TRIED_BYTES: Final = 8 << 20
 TRIES: Final = 3
+BLOCK_BYTES: Final = 1 << 18
+BLOCKS: Final = 16
 
 
-def shared_byte_seconds() -> float:
-    """CPU seconds of a byte of shared memory that nobody has used; 0 where there is none.
-
-    Some is filled twice: the second time the same bytes are copied, and no page is new.
-    """
+def cost_of_new(tries: int = TRIES) -> NewMemory:
+    """As it is on this machine now; zeros where the system does not say, or has none."""
     content = bytes(TRIED_BYTES)
-    found = []
-    for _ in range(TRIES):
+    shared = [_shared_seconds(content) for _ in range(tries)]
+    if any(one is None for one in shared):
+        return NewMemory(page=_page_seconds())
+    filled, freed = zip(*(one for one in shared if one is not None), strict=True)
+    return NewMemory(median(filled) / TRIED_BYTES, median(freed) / TRIED_BYTES, _page_seconds())
+
+
+def faults_of_thread() -> int:
+    """Pages that this thread has filled or found in memory; 0 where the system does not say."""
+    try:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    except (ImportError, AttributeError):
+        return 0
+
+
+def _shared_seconds(content: bytes) -> tuple[float, float] | None:
+    """Of filling so much, beyond filling it again, and of giving it back when it is not mapped."""
+    try:
+        descriptor = os.memfd_create("penstock-profile")
+    except (OSError, AttributeError):
+        return None
+    try:
+        os.ftruncate(descriptor, len(content))
+        with mmap.mmap(descriptor, len(content)) as memory:
+            filled = _twice(memory, content)
+    except OSError:
+        os.close(descriptor)
+        return None
+    begun = time.thread_time()
+    os.close(descriptor)
+    return filled, time.thread_time() - begun
+
+
+def _page_seconds() -> float:
+    """In blocks as a program allocates and frees them, not in one that is much larger."""
+    content, found = bytes(BLOCK_BYTES), []
+    for _ in range(BLOCKS):
+        before = faults_of_thread()
         try:
-            descriptor = os.memfd_create("penstock-profile")
-        except (OSError, AttributeError):
+            memory = mmap.mmap(-1, len(content), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, AttributeError, ValueError):
             return 0.0
-        try:
-            os.ftruncate(descriptor, TRIED_BYTES)
-            with mmap.mmap(descriptor, TRIED_BYTES) as memory:
-                begun = time.thread_time()
-                memory.write(content)
-                new = time.thread_time() - begun
-                memory.seek(0)
-                begun = time.thread_time()
-                memory.write(content)
-                found.append(max(0.0, new - (time.thread_time() - begun)))
-        except OSError:
-            return 0.0
-        finally:
-            os.close(descriptor)
-    return sorted(found)[TRIES // 2] / TRIED_BYTES
+        filled = _twice(memory, content)
+        begun = time.thread_time()
+        memory.close()
+        freed = time.thread_time() - begun
+        if pages := faults_of_thread() - before:
+            found.append((filled + freed) / pages)
+    return median(found) if found else 0.0
+
+
+def _twice(memory: mmap.mmap, content: bytes) -> float:
+    """The second time the same bytes are copied, and no page is new."""
+    begun = time.thread_time()
+    memory.write(content)
+    new = time.thread_time() - begun
+    memory.seek(0)
+    begun = time.thread_time()
+    memory.write(content)
+    return max(0.0, new - (time.thread_time() - begun))

@@ -2,7 +2,8 @@
 
 A process that is killed leaves whole lines and perhaps a torn last one, which is passed over. Each
 file has a bound, and the folder too; what comes after it is not written. The folder holds a byte
-that says, by being there, that nothing more is wanted.
+that says, by being there, that nothing more is wanted. Another, of a loader, has its workers keep
+their memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ MOST_BYTES: Final = 32 << 20
 MOST_IN_ALL: Final = 128 << 20
 MOST_FILES: Final = 10_000
 _DONE: Final = "done"
+_RETAINED: Final = "retained"
 _PREFIX: Final = "process-"
 
 
@@ -99,3 +101,14 @@ def finish(folder: Path) -> None:
 def is_finished(folder: Path) -> bool:
     """Whether anybody has said so."""
     return (folder / _DONE).exists()
+
+
+def retain(folder: Path, trainer: str, loader: int) -> None:
+    """Have the workers of a loader keep the memory that they free."""
+    with contextlib.suppress(OSError):
+        (folder / f"{_RETAINED}-{trainer}-{loader}").touch(exist_ok=True)
+
+
+def is_retained(folder: Path, trainer: str, loader: int) -> bool:
+    """Whether they are to."""
+    return (folder / f"{_RETAINED}-{trainer}-{loader}").exists()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from penstock.throughput.limits.cut import NOTHING, Cut, Split, split
 from penstock.throughput.limits.fetching import read_by, storage_rate
-from penstock.throughput.limits.making import stages_at
+from penstock.throughput.limits.making import stages_at, step_at
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 
@@ -41,7 +41,7 @@ def bounds(
     parts = split(read_by(stages, placement.cut, resources), placement.cut)
     cpu = sum(stage.cpu_seconds for stage in stages)
     busy = cpu + sum(stage.blocked_seconds for stage in stages)
-    loop = profile.step.value / profile.batch_size
+    loop = step_at(profile, resources) / profile.batch_size
     transport = profile.transport
     receive = transport.receive_cpu_seconds * parts.bytes_in
     send_out = transport.send_cpu_seconds * parts.bytes_out

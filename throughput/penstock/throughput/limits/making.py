@@ -1,17 +1,32 @@
 """What making a sample costs where it is to be made: by workers, or by the training itself.
 
-A worker fills new shared memory, whose every page is a fault, and hands it over. The training that
-makes its own batches does neither. For batches of some megabytes that is a fifth of their cost.
+A worker fills new shared memory, whose every page is a fault, and hands it over; and what it frees
+of its own memory may have to be filled again. The training that makes its own batches does neither,
+nor does it give shared memory back. For batches of some megabytes that is half of their cost.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from penstock.throughput.limits.fetching import with_cache
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
+
+LEAST_OF_STEP: Final = 0.05
+"""No step is less of itself for what is taken off it."""
+
+
+def step_at(profile: Profile, resources: Resources) -> float:
+    """Seconds of the training for one batch, made by whom these resources name."""
+    step, before, now = profile.step.value, profile.resources.workers, resources.workers
+    if bool(before) == bool(now):
+        return step
+    if now:
+        return step + profile.release_seconds
+    return max(LEAST_OF_STEP * step, step - profile.release_seconds)
 
 
 def stages_at(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:

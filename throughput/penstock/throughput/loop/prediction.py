@@ -9,7 +9,7 @@ from typing import Final
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds, share_of
 from penstock.throughput.limits.cut import WHOLE_BATCH, Cut, split
 from penstock.throughput.limits.fetching import read_by
-from penstock.throughput.limits.making import stages_at
+from penstock.throughput.limits.making import stages_at, step_at
 from penstock.throughput.loop.closed_loop import Loop, simulate
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
@@ -29,7 +29,7 @@ when they were measured."""
 WAKING: Final = 3.0
 """So many times longer a hand-over takes when no core is free as the training wakes: its worker and
 its own threads answer each other, and wait for a core each time. As measured with Linux 6 on one
-and two cores; other schedulers differ."""
+and two cores; elsewhere it may not have to wait, which is the high end of the interval."""
 LEAST_ERROR: Final = 0.02
 """Of the model itself, where everything that goes into it is exact."""
 
@@ -75,7 +75,7 @@ def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE)
         window=max(1, resources.prefetch * (resources.workers + makers * each)),
         cpu=sum(stage.cpu_seconds for stage in stages) * size,
         blocked=sum(stage.blocked_seconds for stage in stages) * size,
-        step=profile.step.value + share * parts.in_program * size,
+        step=step_at(profile, resources) + share * parts.in_program * size,
         step_cores=profile.step_cores,
         hand_over=profile.hand_over_seconds * _waking(profile, resources, placement),
         spread=profile.spread,
@@ -113,6 +113,10 @@ def predict(
         least = min(bounds(calm, resources, placement).values())
         waiting = simulate(loop_of(calm, resources, placement), seed=seed).rate
         top = max(top, min(waiting * profile.batch_size, least) * (1 + doubt))
+    if loop.hand_over > loop_of(profile, profile.resources).hand_over:
+        # not seen: a scheduler may let the training go first
+        prompt = simulate(replace(loop, hand_over=profile.hand_over_seconds), seed=seed).rate
+        top = max(top, min(prompt * profile.batch_size, *found.values()) * (1 + doubt))
     crowded = _crowds_training(profile, resources)
     squeezed = _is_squeezed(resources, profile) and not _is_squeezed(profile.resources, profile)
     lowest = CROWDED if crowded else SQUEEZED if squeezed else 1.0

@@ -32,6 +32,11 @@ from penstock.throughput.observations.copies import (
     notes_on,
     seconds_of_byte,
 )
+from penstock.throughput.observations.new_memory import (
+    NOT_KNOWN,
+    NewMemory,
+    pages_given_back,
+)
 from penstock.throughput.observations.records import DATASET, IN_LINE, Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.measured import Measured
@@ -53,6 +58,8 @@ READS_NOTHING: Final = 512.0
 MISMATCH: Final = 0.1
 MOST_COPYING: Final = 0.95
 """Of a step: no training is copies alone."""
+MOST_RELEASING: Final = 0.5
+"""Of a step."""
 HELD_UP: Final = 2.0
 """So many times the usual step no step takes by itself."""
 CROWDED: Final = 0.1
@@ -77,7 +84,7 @@ class Seen:
         deliveries, made: in the order of time.
         busy: cores of the machine that were busy while the program ran as alone; 0: not known.
         reading: what cold reads cost; None: not known.
-        sharing: CPU seconds of a byte of new shared memory; 0: not known.
+        memory: what such that is new costs.
         keys: of the profile.
         pinning: when batches were copied into pinned memory, in the order of time.
     """
@@ -89,7 +96,7 @@ class Seen:
     made: Sequence[Made]
     busy: float = 0.0
     reading: ColdReads | None = None
-    sharing: float = 0.0
+    memory: NewMemory = NOT_KNOWN
     keys: Mapping[str, str] | None = None
     pinning: Sequence[tuple[float, float]] = ()
 
@@ -125,7 +132,7 @@ def profile_of(seen: Seen) -> Profile:
             f"{len(normal)} batches of {loader.dataset} were measured, and {LEAST_BATCHES} are the "
             f"least: {_WINDOW_UNFILLED if loader.workers else _ENDED}"
         )
-    made = [one for one in seen.made if one.samples > 0]
+    made = [one for one in seen.made if one.samples > 0 and not one.retained]
     if not made:
         raise ProfileError(f"no batch of {loader.dataset} was seen being made")
     size = _batch_size(loader, made)
@@ -160,6 +167,7 @@ def profile_of(seen: Seen) -> Profile:
         copy_seconds=min(fmean(_copied(seen, drained or normal)), MOST_COPYING * step.value),
         hand_over_seconds=_hand_over(drained),
         sharing_cpu_seconds=_sharing(seen, stages, size),
+        release_seconds=_release(seen, step.value),
         spread=_spread(settled),
         contention=contention,
         others=others,
@@ -220,13 +228,17 @@ def _step(
     A drain has few steps, so that one which the machine held up (`HELD_UP`) is left out; and the
     training is never slower without the loader's work than beside it.
     """
-    beside = _of_blocks([later.called - earlier.returned for earlier, later in normal])
-    alone = [later.called - earlier.returned for earlier, later in drained]
+    beside = _of_blocks([_trained(earlier, later) for earlier, later in normal])
+    alone = [_trained(earlier, later) for earlier, later in drained]
     if not alone:
         return beside
     usual = median(alone)
     found = Measured.mean_of([one for one in alone if one <= HELD_UP * usual])
     return found if found.value <= beside.value else beside
+
+
+def _trained(earlier: Delivery, later: Delivery) -> float:
+    return max(1e-9, later.called - earlier.returned - later.looked)
 
 
 def _copied(seen: Seen, pairs: Sequence[tuple[Delivery, Delivery]]) -> list[float]:
@@ -356,13 +368,28 @@ def _sized(
 
 
 def _sharing(seen: Seen, stages: Sequence[StageCost], size: int) -> float:
-    """What a sample costs more if a worker makes it: new shared memory, and handing over."""
-    sizes = [one.nbytes for one in seen.deliveries if one.nbytes]
-    filling = fmean(sizes) / size * seen.sharing if sizes else 0.0
+    """What a sample costs more if a worker makes it: new memory, shared and own, and handing over.
+
+    How much new memory of its own a worker would need is not known where there was none.
+    """
+    filling = _bytes_of_batch(seen) / size * seen.memory.shared_byte
     if not seen.loader.workers:
         return filling
     cost = {stage.name: stage.cpu_seconds for stage in stages}
-    return min(filling, cost[COLLATE]) + cost.get(HAND_OVER_WORK, 0.0)
+    own = pages_given_back([one for one in seen.made if one.samples > 0]) * seen.memory.page
+    making = sum(cost.values()) - cost[COLLATE] - cost.get(HAND_OVER_WORK, 0.0)
+    return min(filling, cost[COLLATE]) + cost.get(HAND_OVER_WORK, 0.0) + min(own, making)
+
+
+def _release(seen: Seen, step: float) -> float:
+    """Seconds for which the training gives the shared memory of a worker's batch back."""
+    freeing = _bytes_of_batch(seen) * seen.memory.shared_byte_freed
+    return min(freeing, MOST_RELEASING * step) if seen.loader.workers else freeing
+
+
+def _bytes_of_batch(seen: Seen) -> float:
+    sizes = [one.nbytes for one in seen.deliveries if one.nbytes]
+    return fmean(sizes) if sizes else 0.0
 
 
 def _spread(made: Sequence[Made]) -> tuple[float, ...]:

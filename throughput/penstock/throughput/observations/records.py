@@ -53,6 +53,7 @@ class Delivery:
         first: of an epoch.
         nbytes: of the batch; 0: not looked at.
         copies: to a device, that the training's thread made since the batch before.
+        looked: seconds since then that went into looking: none of the program's.
     """
 
     maker: int
@@ -65,6 +66,7 @@ class Delivery:
     held: float = 0.0
     nbytes: int = 0
     copies: tuple[Copies, ...] = ()
+    looked: float = 0.0
 
     @property
     def waited(self) -> float:
@@ -89,6 +91,9 @@ class Made:
         other_cpu: of the maker's other threads since the batch before: handing over, mostly.
         read: bytes that were read.
         missed: of them, those that came from storage.
+        faults: pages of new memory that the maker's thread filled.
+        retained: batches, with this one, since the maker's memory is kept as that of a program
+            which makes its own (`new_memory`); 0: it is not.
     """
 
     maker: int
@@ -104,6 +109,8 @@ class Made:
     other_cpu: float = 0.0
     read: int = 0
     missed: int = 0
+    faults: int = 0
+    retained: int = 0
 
     @property
     def blocked(self) -> float:

@@ -1,12 +1,13 @@
 """The profiling of one loader, as a state machine without clock or process.
 
-    WARM_UP -> NORMAL -> (FILL -> DRAIN) x rounds -> DONE
+    WARM_UP -> NORMAL -> (FILL -> DRAIN) x rounds -> RETAINED -> DONE
 
 A window that the loader has filled before the measuring begins would hide the stalls, so that the
 first batches of each epoch are not counted. Then the program runs as it would alone. Then, some
 times, delivery is withheld until every batch that is under way is ready (workers go on: what they
 do now has no competition from the training), and those are delivered while the workers get no new
-work: how fast the training takes them is G. The same batches come in the same order.
+work: how fast the training takes them is G. The same batches come in the same order. In the end the
+program runs as before, while its workers keep the memory that they free (`new_memory`).
 
 FastFlow (PVLDB 16(5), section 5.1) replays a cached batch on a copy of the model for the same
 figure; DS-Analyzer (PVLDB 14(5), section 4.2) has the program run on synthetic data. Here the
@@ -32,6 +33,7 @@ class Phase(StrEnum):
     NORMAL = "normal"
     FILL = "fill"
     DRAIN = "drain"
+    RETAINED = "retained"
     DONE = "done"
 
 
@@ -43,16 +45,19 @@ class Budget:
         least, most: batches of the program as it runs.
         rounds: of filling and draining, at most.
         fixed: exactly ``most`` and ``rounds``: the ranks of a group must do the same.
+        retained: batches while workers keep their memory, beyond twice the window: those that were
+            made before, and the first of each worker.
     """
 
     least: int = 20
     most: int = 60
     rounds: int = 4
     fixed: bool = False
+    retained: int = 12
 
     def __post_init__(self) -> None:
         """Hold the order."""
-        if not 2 <= self.least <= self.most or self.rounds < 0:
+        if not 2 <= self.least <= self.most or min(self.rounds, self.retained) < 0:
             raise ValueError(
                 f"a session measures 2 batches or more, not {self.least} to {self.most}, and "
                 f"{self.rounds} rounds"
@@ -120,6 +125,9 @@ def taken(session: Session, trained: float | None, waited: float) -> Session:
             steps = session.steps if trained is None else (*session.steps, trained)
             session = replace(session, steps=steps, left=session.left - 1)
             return session if session.left > 0 else _after_drain(session)
+        case Phase.RETAINED:
+            session = replace(session, left=session.left - 1)
+            return session if session.left > 0 else replace(session, phase=Phase.DONE, left=0)
         case _:
             return session
 
@@ -148,7 +156,7 @@ def epoch_ended(session: Session) -> Session:
         return replace(session, left=warm_up(session.window))
     if session.phase is Phase.DRAIN:
         session = _after_drain(session)
-    if session.phase is Phase.DONE or session.phase is Phase.FILL:
+    if session.phase in (Phase.DONE, Phase.FILL, Phase.RETAINED):
         return session
     return replace(session, phase=Phase.WARM_UP, left=warm_up(session.window))
 
@@ -170,7 +178,7 @@ def _enough(session: Session) -> bool:
 def _after_normal(session: Session) -> Session:
     if session.window and session.budget.rounds:
         return replace(session, phase=Phase.FILL)
-    return replace(session, phase=Phase.DONE)
+    return _after_rounds(session)
 
 
 def _after_drain(session: Session) -> Session:
@@ -181,5 +189,12 @@ def _after_drain(session: Session) -> Session:
         and len(session.steps) >= 4
         and Measured.mean_of(session.steps).relative_error <= NEAR
     )
-    phase = Phase.DONE if known or done >= session.budget.rounds else Phase.FILL
-    return replace(session, phase=phase, round=done, left=0)
+    session = replace(session, phase=Phase.FILL, round=done, left=0)
+    return _after_rounds(session) if known or done >= session.budget.rounds else session
+
+
+def _after_rounds(session: Session) -> Session:
+    if session.window and session.budget.retained:
+        left = 2 * session.window + session.budget.retained
+        return replace(session, phase=Phase.RETAINED, left=left)
+    return replace(session, phase=Phase.DONE, left=0)

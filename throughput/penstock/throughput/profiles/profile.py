@@ -45,6 +45,7 @@ _FIGURES: Final = (
     ("hand_over_seconds", 0, MOST_SECONDS),
     ("copy_seconds", 0, MOST_SECONDS),
     ("sharing_cpu_seconds", 0, MOST_SECONDS),
+    ("release_seconds", 0, MOST_SECONDS),
     ("contention", 0, MOST_CONTENTION),
     ("others", 0, MOST_CORES),
 )
@@ -120,7 +121,10 @@ class Profile:
         spread: batch-making times as shares of their mean, sorted: an empirical distribution.
         others: threads of other programs on these cores that wanted one meanwhile, on average.
         sharing_cpu_seconds: what a sample costs more where a worker makes it, of shared memory and
-            handing over; the stages have it where workers were measured.
+            handing over, and of its own that it gives back and fills again; the stages have it
+            where workers were measured.
+        release_seconds: of the training thread, to give back the shared memory of a batch that a
+            worker has made; the step has it where workers were measured.
         contention: growth of CPU costs per further busy core (memory, caches, hyperthreads).
         in_turn: the batches go to the workers in turn, as PyTorch deals them; else to who is free.
         storage: what it reads; None: it reads nothing, or that is not known.
@@ -147,6 +151,7 @@ class Profile:
     copy_seconds: float = 0.0
     spread: tuple[float, ...] = (1.0,)
     sharing_cpu_seconds: float = 0.0
+    release_seconds: float = 0.0
     contention: float = 0.0
     others: float = 0.0
     in_turn: bool = True
