@@ -1,4 +1,8 @@
-"""Bad machines that real jobs find on the embedded cluster: each case that the benchmark plants."""
+"""A bad machine that a real job finds on the embedded cluster, as the benchmark plants it.
+
+It drops packets. Slow ones are for the benchmark alone: all nodes share one machine, and
+with other work on it none is slower than the others by as much as a bad one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.badnodes_cluster import CASES, NODES, run_case
+from benchmarks.badnodes_cluster import NODES, run_case
 from benchmarks.elastic.cluster import Cluster, api_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -23,13 +27,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_planted_node_is_named_and_no_other(
-    cluster: Cluster, tmp_path: Path, name: str
-) -> None:
+def test_a_node_that_drops_packets_is_named_and_no_other(cluster: Cluster, tmp_path: Path) -> None:
     cases = []
     for attempt in range(ATTEMPTS):
-        cases.append(run_case(cluster, tmp_path, name, attempt))
+        cases.append(run_case(cluster, tmp_path, "drops-before", attempt))
         if cases[-1].right:
             return
-    raise AssertionError(f"{name}: none of {cases}")
+    raise AssertionError(f"none of {cases}")
