@@ -37,6 +37,7 @@ PATHS = {
     "scales": "/apis/penstock.dev/v1alpha1/namespaces/default/scales",
     "pods": "/api/v1/namespaces/default/pods",
     "services": "/api/v1/namespaces/default/services",
+    "nodes": "/api/v1/nodes",
 }
 
 
