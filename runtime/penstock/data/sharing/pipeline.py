@@ -7,7 +7,7 @@ comes from, nor of the folder unless it names files from there. What a digest ca
 file behind the same name, or a variable of the environment, is for a proof
 (`penstock.data.torch_loading.sameness`).
 
-A tile is `tile` neighbours of one permutation of the dataset, the same for all of a group.
+A tile is `tile` neighbours of one permutation of the dataset (`penstock.data.sharing.tiles`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from penstock.data.bounded_pickle import Bounded
 from penstock.data.errors import NotPortableError
-from penstock.data.ledger import Permutation
 from penstock.data.origin import note_name, place_digest
 from penstock.data.pipeline import (
     MAX_PIPELINE_BYTES,
@@ -34,6 +33,7 @@ from penstock.data.pipeline import (
     Pipeline,
     pack_pipeline,
 )
+from penstock.data.sharing.tiles import Tiles
 
 TILE: Final = 8
 """Samples, where batches can be divided by it: those of a tile stay together in all epochs."""
@@ -80,9 +80,14 @@ class SharedPipeline(AnyPipeline):
     window_bytes: int = 0
 
     @property
+    def order(self) -> Tiles:
+        """Which samples each tile has."""
+        return Tiles(self.size, self.tile)
+
+    @property
     def tiles(self) -> int:
         """How many there are."""
-        return -(-self.size // self.tile)
+        return self.order.count
 
     @property
     def proof_tile(self) -> int:
@@ -92,18 +97,15 @@ class SharedPipeline(AnyPipeline):
     @property
     def short(self) -> int | None:
         """The tile that has fewer samples than the others, if there is one."""
-        return self.tiles - 1 if self.size % self.tile else None
+        return self.order.short
 
     def samples(self, tile: int) -> list[int]:
         """The indices of a tile's samples."""
-        order = Permutation(self.size, int.from_bytes(self.key[:8], "little") >> 1)
-        start = tile * self.tile
-        taken: list[int] = order.take(start, min(start + self.tile, self.size)).tolist()
-        return taken
+        return self.order.samples(tile)
 
     def indices(self, tiles: Any) -> list[int]:
         """Of the samples of several tiles, in their order."""
-        return [index for tile in tiles for index in self.samples(int(tile))]
+        return self.order.indices(tiles)
 
 
 def shared_pipeline(

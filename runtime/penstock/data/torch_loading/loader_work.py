@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from penstock.crds import environment as names
 from penstock.data.offloading.loader_calls import calls_of_loader
 from penstock.data.protocol import PartitionNote
+from penstock.data.torch_loading.torch_streams import is_iterable
 
 
 class LoaderWork(Protocol):
@@ -73,3 +74,22 @@ def work_of_loader(loader: Any, members: Members = Members.FOUND) -> LoaderWork 
         return GroupSteps(name)
     found = steps_in_group(name) if look is None and members is Members.FOUND else None
     return found or LoaderSteps(name, look)
+
+
+def batch_stage(
+    calls: LoaderWork | None, loader: Any, seed: int | None = None, *, shared: bool = False
+) -> Callable[[Any], Any] | None:
+    """What is done with a batch of the next epoch where it is made, but not in the program.
+
+    ``seed``: that batches of the epoch are made with, if that is known.
+    """
+    if calls is None:
+        return None
+    why = ""
+    if shared:
+        why = "its loader's batches are shared with other programs"
+    elif is_iterable(loader):
+        why = "its loader iterates its dataset instead of asking for samples by index"
+    elif loader.persistent_workers:
+        why = "its loader has persistent workers, which are what they were when they began"
+    return calls.begin_epoch(why, seed)

@@ -58,7 +58,8 @@ from penstock.data.queue.assignment import forced_share
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
-from penstock.data.torch_loading.loader_work import LoaderWork, work_of_loader
+from penstock.data.torch_loading.free_batches import FreeBatches
+from penstock.data.torch_loading.loader_work import LoaderWork, batch_stage, work_of_loader
 from penstock.data.torch_loading.persistent_pipeline import PersistentPipeline
 from penstock.data.torch_loading.torch_buckets import by_length, measured_lengths
 from penstock.data.torch_loading.torch_sampling import (
@@ -70,8 +71,12 @@ from penstock.data.torch_loading.torch_sampling import (
 )
 from penstock.data.torch_loading.torch_sharing import (
     DiffersError,
+    EpochOrder,
     SharedLoader,
+    begun_in,
+    check_ranks,
     draw_as_alone,
+    saved_place,
     shared_loader,
     steps_of,
 )
@@ -176,6 +181,8 @@ class Epochs:
         self.epoch = 0
         self.stream: BatchStream | None = None
         self.start: dict[str, Any] | None = None  # of the epoch under way
+        self.order: EpochOrder | None = None  # of it, if that is not of the loader's sampler
+        self.alone: FreeBatches | None = None  # of it, where the order is free, and nobody shares
         self.resume: dict[str, Any] | None = None
         self.quarantine: list[BadSample] = []
         self.options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
@@ -199,20 +206,27 @@ class Epochs:
 
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
         """The next epoch; None when the loader is to go its usual way."""
-        if self._stays(loader, trust_sampler=trust_sampler):
+        problem = why_local(loader, trust_sampler=trust_sampler)
+        resume, here = self.resume or {}, self.stream is not None and self.stream.queue.keeps_state
+        watched = not loader.num_workers and not trust_sampler
+        if problem is None:
+            consumer, options, shares = self._shared_or_not(loader, resume, here, watched=watched)
+            problem = KEEPS_STATE if here and shares is None else None
+        if problem is not None:
+            tell_stays(loader, problem, self._complaints)
             return None
+        self.resume = None
         if self.stream is not None and loader.persistent_workers:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
-        resume, self.resume = self.resume or {}, None
         self.calls = self.calls or work_of_loader(loader)
         rank = number_in("RANK", number_in(names.RANK))
-        watched = not loader.num_workers and not trust_sampler
-        consumer, options, shares = self._shared_or_not(loader, watched=watched)
+        self.order, self.alone = None if shares is None else shares.order, None
         if consumer is not None and self.calls is not None:
             consumer.partition.follow(self.calls)
-        if shares is not None and not shares.shared.common:
+        free = shares is not None and shares.is_free
+        if shares is not None and free and shares.packed is not None:
             return self._begin_free(loader, shares, options, rank, resume.get("tiles"))
-        arrange, guarantee = self._arrangement(loader, consumer, options.guarantee, rank)
+        arrange, guarantee = self._arrangement(loader, consumer, options.guarantee, rank, free)
         drawn, sampler, indices = self._begin_sampling(loader, arrange, shares, resume)
         ends = resume.get("ends") or {}
         making = self._making(loader, consumer, shares, drawn, ends, watched=watched)
@@ -222,7 +236,7 @@ class Epochs:
             consumer,
             making.source,
             making.seed,
-            BatchId(self.group, rank, self.epoch, int(resume.get("yielded", 0))),
+            BatchId(self.group, rank, self.epoch, 0 if free else int(resume.get("yielded", 0))),
             indices,
             replace(options, guarantee=guarantee, delivery=delivery),
             self.quarantine,
@@ -238,24 +252,25 @@ class Epochs:
         self.epoch += 1
         return self._iterator(loader, self.stream, lambda: len(sampler))
 
-    def _stays(self, loader: Any, *, trust_sampler: bool) -> bool:
-        """Whether the loader goes its usual way, which is then said."""
-        problem = why_local(loader, trust_sampler=trust_sampler)
-        if problem is None and self.stream is not None and self.stream.queue.keeps_state:
-            problem = KEEPS_STATE
-        if problem is not None:
-            tell_stays(loader, problem, self._complaints)
-        return problem is not None
-
     def _shared_or_not(
-        self, loader: Any, *, watched: bool
+        self, loader: Any, resume: dict[str, Any], here: bool, *, watched: bool
     ) -> tuple[Consumer | None, StreamOptions, SharedLoader | None]:
-        """Who takes the epoch's batches, on what terms, and how they are shared, if they are."""
+        """Who takes the epoch's batches, on what terms, and how they are shared, if they are.
+
+        ``here``: this process alone is to make them.
+        """
         consumer = consumer_of_process()
         guarantee = self.options.guarantee or options_of(consumer).guarantee
         options = replace(self.options, guarantee=guarantee)
         try:
-            shares = self._shared_loader(loader, consumer, guarantee, watched=watched)
+            shares = None
+            if not is_iterable(loader):
+                setup = WorkerSetup(loader.dataset, loader.num_workers, 0, loader.worker_init_fn)
+                pipeline = partial(indexed_pipeline, loader, setup, watched=watched)
+                local = LocalOptions(1, loader.multiprocessing_context, setup)
+                terms = (pipeline, local, guarantee, self._complaints)
+                begun = begun_in(resume)
+                shares = shared_loader(loader, consumer, *terms, begun=begun, stays_here=here)
             served = shares is None or shares.consumer is not None
         except DiffersError:
             shares, served = None, False
@@ -264,11 +279,21 @@ class Epochs:
         return None, replace(options, skip_bad=self._skips_bad(consumer)), shares
 
     def _arrangement(
-        self, loader: Any, consumer: Consumer | None, guarantee: Guarantee | None, rank: int
+        self,
+        loader: Any,
+        consumer: Consumer | None,
+        guarantee: Guarantee | None,
+        rank: int,
+        free: bool,
     ) -> tuple[Callable[[], Any], Guarantee | None]:
-        """What makes the epoch's sampler, and what is promised of what that gives."""
+        """What makes the epoch's sampler, and what is promised of what that gives.
+
+        ``free``: it comes in the free order of a share group, which has no sampler of its own.
+        """
         given = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         arrange: Callable[[], Any] = lambda: given  # noqa: E731  replaced below where nobody shards
+        if free:
+            return arrange, Guarantee.EXACTLY_ONCE
         if guarantee is Guarantee.UNSHARDED and not is_iterable(loader):
             # Everybody then has all that the program's sampler divides, in an order of its own.
             arrange = lambda: whole(given, rank, self.epoch)  # noqa: E731  one expression
@@ -292,6 +317,10 @@ class Epochs:
             if loader.persistent_workers:
                 self.base_seed = drawn  # PyTorch's live on, and so does what the first epoch drew
             return drawn, sampler, indices
+        if shares.is_free:
+            drawn, self.start = draw_as_alone(loader), None
+            self.alone = shares.free_batches(loader, drawn, resume.get("tiles"))
+            return drawn, self.alone, iter(self.alone)
         first = 0 if start is None else int(start.get("first", 0))
         if start is None:
             draw_as_alone(loader)
@@ -329,9 +358,9 @@ class Epochs:
             again = loader.persistent_workers and self.epoch and shares is None
             seed = derive_seed(drawn, self.epoch) if again else drawn
         if shares is not None and shares.packed is not None:
-            _batch_stage(self.calls, loader, shared=True)
+            batch_stage(self.calls, loader, shared=True)
             return _Making(shares.source, seed, None, streams)
-        stage, sent = _batch_stage(self.calls, loader, seed), pipeline
+        stage, sent = batch_stage(self.calls, loader, seed), pipeline
         if stage is not None and isinstance(pipeline, Pipeline):
             sent = replace(pipeline, batch_stage=stage)
         local = self._local_workers(loader, consumer, sent, setup)
@@ -354,17 +383,6 @@ class Epochs:
         own = self.options.skip_bad
         return options_of(consumer).skip_bad if own is None else own
 
-    def _shared_loader(
-        self, loader: Any, consumer: Consumer | None, guarantee: Guarantee, *, watched: bool
-    ) -> SharedLoader | None:
-        """The loader as it shares with other jobs, if it does."""
-        if is_iterable(loader):
-            return None
-        setup = WorkerSetup(loader.dataset, loader.num_workers, 0, loader.worker_init_fn)
-        pipeline = partial(indexed_pipeline, loader, setup, watched=watched)
-        local = LocalOptions(1, loader.multiprocessing_context, setup)
-        return shared_loader(loader, consumer, pipeline, local, guarantee, self._complaints)
-
     def _begin_free(
         self,
         loader: Any,
@@ -373,7 +391,7 @@ class Epochs:
         rank: int,
         tiles: dict[str, Any] | None,
     ) -> TorchBatches:
-        _batch_stage(self.calls, loader, shared=True)
+        batch_stage(self.calls, loader, shared=True)
         drawn = draw_as_alone(loader)
         delivery = self._delivery(loader, trust_sampler=True)
         options = replace(options, guarantee=Guarantee.EXACTLY_ONCE, delivery=delivery)
@@ -381,7 +399,7 @@ class Epochs:
         self.start = None
         self.stream = shares.begin(loader, name, drawn, options, self.quarantine, tiles)
         self.epoch += 1
-        steps = steps_of(shares.shared, loader)
+        steps = steps_of(loader)
         return self._iterator(loader, self.stream, lambda: steps)
 
     def _by_length(
@@ -465,16 +483,19 @@ class Epochs:
     def state(self, loader: Any) -> dict[str, Any]:
         """Where the program is in the present epoch, or that it is between two."""
         stream = self.stream
-        under_way = stream is not None and not stream.finished
+        under_way, tiles = stream is not None and not stream.finished, None
+        if under_way and isinstance(stream, SharedStream):
+            tiles = stream.tiles
+        elif under_way and stream is not None and self.alone is not None:
+            tiles = self.alone.snapshot(stream.position)
         return {
             "version": STATE_VERSION,
             "epoch": self.epoch - 1 if under_way else self.epoch,
             "yielded": stream.position if under_way and stream is not None else 0,
-            "start": self.start if under_way else None,
+            **saved_place(self.order, self.start if under_way else None, tiles, loader),
             "generators": [one.get_state() for one in generators_of(loader)],
             "base_seed": self.base_seed,
             "ends": stream.ends if under_way and stream is not None else {},
-            "tiles": stream.tiles if under_way and isinstance(stream, SharedStream) else None,
         }
 
     def load(self, loader: Any, state: dict[str, Any]) -> None:
@@ -489,6 +510,7 @@ class Epochs:
                 f"generators: {len(state['generators'])} in the state, {len(generators)} here: the "
                 "state is of a loader made in another way"
             )
+        check_ranks(state, loader)
         if self.stream is not None:
             self.stream.abandon()
             self.stream = None
@@ -497,6 +519,7 @@ class Epochs:
         if state["start"] is not None or state.get("tiles") is not None:
             self.resume = {
                 "tiles": state.get("tiles"),
+                "order": state.get("order"),
                 "start": state["start"],
                 "yielded": state["yielded"],
                 "ends": state.get("ends"),  # a state of an earlier release has none
@@ -505,25 +528,6 @@ class Epochs:
         self.resume = None
         for generator, one in zip(generators, state["generators"], strict=True):
             generator.set_state(one)
-
-
-def _batch_stage(
-    calls: LoaderWork | None, loader: Any, seed: int | None = None, *, shared: bool = False
-) -> Callable[[Any], Any] | None:
-    """What is done with a batch of the next epoch where it is made, but not in the program.
-
-    ``seed``: that batches of the epoch are made with, if that is known.
-    """
-    if calls is None:
-        return None
-    why = ""
-    if shared:
-        why = "its loader's batches are shared with other programs"
-    elif is_iterable(loader):
-        why = "its loader iterates its dataset instead of asking for samples by index"
-    elif loader.persistent_workers:
-        why = "its loader has persistent workers, which are what they were when they began"
-    return calls.begin_epoch(why, seed)
 
 
 def _fresh_epochs(options: StreamOptions) -> Epochs:

@@ -2,35 +2,38 @@
 
 What shuffles is shared: a `RandomSampler` without replacement, or a `DistributedSampler`, whose
 ranks divide the tiles. Everything else, and whatever is found to differ from what the others have,
-is served as without a group, and one line of the log says why.
+is served as without a group, and one line of the log says why; of several ranks such a one keeps
+the group's order.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils import data as torch_data
 
 from penstock.base.enums import Guarantee, ShareJoin, ShareOrder
 from penstock.data.complaints import Complaints
 from penstock.data.consuming.batch_stream import BadSample, BatchStream, Source, StreamOptions
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.consuming.shared_stream import SharedStream
-from penstock.data.errors import DataError, NotPortableError
-from penstock.data.ledger import Permutation, TileLedger, derive_seed
+from penstock.data.errors import DataError
+from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline
 from penstock.data.protocol import ShareOptions
 from penstock.data.sharing.parts import parts_of
 from penstock.data.sharing.pipeline import SharedPipeline, shared_pipeline, tile_of
-from penstock.data.torch_loading.sameness import Finding, compare
+from penstock.data.sharing.tiles import Tiles
+from penstock.data.torch_loading.free_batches import FreeBatches, division_of, rank_of, ranks_of
+from penstock.data.torch_loading.sameness import Finding, NoProofError, compare
 from penstock.data.torch_loading.torch_buckets import NOT_SHUFFLED, BucketBatches, why_not_bucketed
 from penstock.data.torch_loading.torch_common import CommonBatches, CommonBuckets
 from penstock.data.window.free_share import FreeShare
@@ -49,55 +52,54 @@ _proven: Final[dict[bytes, Finding]] = {}
 
 
 @dataclass(frozen=True)
-class Division:
-    """How one rank of a program has its part of an epoch.
+class EpochOrder:
+    """The order of an epoch that is not of the program's own sampler.
+
+    With several ranks it follows from what the job says, and from the loader, alone: who makes the
+    batches, and whether anybody can, is not the same for all of them.
 
     Attributes:
-        own: its tiles, of all: bool.
-        rest: the samples of a last batch that is of no tiles.
+        kind: whether it is common to the group's programs.
+        seed: of a common one.
     """
 
-    own: NDArray[np.bool_] | None
-    rest: list[int]
+    kind: ShareOrder
+    seed: int = 0
+
+    @classmethod
+    def of_group(cls, asked: ShareOptions) -> EpochOrder:
+        """That of a group."""
+        if asked.order is ShareOrder.FREE:
+            return cls(asked.order)
+        digest = hashlib.blake2b(asked.group.encode(), digest_size=8).digest()
+        return cls(asked.order, int.from_bytes(digest, "little") >> 1)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"kind": str(self.kind), "seed": self.seed}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> EpochOrder:
+        """What `state` has given.
+
+        Raises:
+            ValueError: there is no such order.
+        """
+        return cls(ShareOrder(state["kind"]), int(state["seed"]))
 
 
-def division_of(shared: SharedPipeline, batch_sampler: torch_data.BatchSampler) -> Division:
-    """What a rank has: tiles for as many batches as all ranks have, and its part of what is left.
+@dataclass(frozen=True)
+class Begun:
+    """An epoch that is gone on with. ``order``: in which it was begun; None: of its own sampler."""
 
-    Ranks have equally many batches, and samples of the rest but for those that a
-    `DistributedSampler` repeats, too, so that each has as many.
+    order: EpochOrder | None
+
+
+def why_own_order(loader: Any) -> str | None:
+    """Why a loader's order is its own sampler's; None: a group's may be in its place.
+
+    The same on all ranks of a program, as the loader is.
     """
-    sampler: Any = batch_sampler.sampler
-    if type(sampler) is not torch_data.DistributedSampler or sampler.num_replicas == 1:
-        if not batch_sampler.drop_last or shared.short is None:
-            return Division(None, [])
-        own = np.ones(shared.tiles, np.bool_)
-        own[shared.short] = False  # it makes no whole batch
-        return Division(own, [])
-    ranks, rank = sampler.num_replicas, sampler.rank
-    each = batch_sampler.batch_size // shared.tile
-    whole = shared.tiles - (shared.short is not None)
-    mixed = Permutation(max(1, whole), derive_seed(sampler.seed, sampler.epoch)).take(0, whole)
-    steps = whole // (ranks * each)
-    taken = mixed[: steps * ranks * each]
-    own = np.zeros(shared.tiles, np.bool_)
-    own[taken[rank::ranks]] = True
-    left = [*mixed[len(taken) :].tolist(), *([] if shared.short is None else [shared.short])]
-    samples = shared.indices(left)
-    if not samples:
-        return Division(own, [])
-    count = -(-len(samples) // ranks)
-    padded = samples + samples[: count * ranks - len(samples)]
-    while len(padded) < count * ranks:
-        padded += samples[: count * ranks - len(padded)]
-    rest = padded[rank::ranks]
-    return Division(
-        own, rest if not batch_sampler.drop_last or count == batch_sampler.batch_size else []
-    )
-
-
-def why_not_shared(loader: Any, consumer: Consumer) -> str | None:
-    """Why a loader's batches are its own; None where they may be shared."""
     problem = why_not_bucketed(loader)
     if problem is not None:
         return problem
@@ -108,42 +110,55 @@ def why_not_shared(loader: Any, consumer: Consumer) -> str | None:
     ranks = getattr(sampler, "num_replicas", 1)
     if size < MIN_BATCHES * batch * ranks:
         return f"{size} samples are less than {MIN_BATCHES} batches for each rank"
-    if not consumer.expects_workers:
-        return "the group has no data worker"
+    if ranks > 1:
+        even = size // ranks if sampler.drop_last else -(-size // ranks)
+        if sampler.total_size != even * ranks:
+            return f"its DistributedSampler was made when the dataset had not {size} samples"
     return None
 
 
 @dataclass(frozen=True)
 class SharedLoader:
-    """A loader that was found to be one that shares.
+    """A loader whose epoch comes in the order of a group.
 
     Attributes:
-        shared: what is shared.
-        packed: that for data workers; None: they are not to make it for this loader. One rank of
-            several then has its part of the group's order all the same: in another order, it and
-            the other ranks would lose samples together.
+        order: in which it comes.
+        tiles: of its dataset.
+        shared: what is shared with others; None: nothing is. One rank of several then has its part
+            of the group's order all the same: in another order, it and the other ranks would lose
+            samples together.
+        packed: that, for data workers.
         consumer: who takes its batches; None: no data worker makes any.
-        options: of the group.
+        options: of the group, if there is one now.
     """
 
-    shared: SharedPipeline
+    order: EpochOrder
+    tiles: Tiles
+    shared: SharedPipeline | None
     packed: PackedPipeline | None
     consumer: Consumer | None
-    options: ShareOptions
+    options: ShareOptions | None
 
     @property
     def source(self) -> Source:
-        """What makes its batches."""
-        return Source(self.shared.pipeline, b"", self._pack, at_once=True)
+        """What makes its batches, where they are shared."""
+        shared, packed = self.shared, self.packed
+        assert shared is not None, "it is shared"
+        assert packed is not None, "it is shared"
+        return Source(shared.pipeline, b"", lambda: packed, at_once=True)
 
-    def _pack(self) -> PackedPipeline:
-        if self.packed is None:
-            raise NotPortableError("its samples are not shared, and their order is the group's")
-        return self.packed
+    @property
+    def is_free(self) -> bool:
+        """Whether each program of the group has an order of its own."""
+        return self.order.kind is ShareOrder.FREE
 
     def seed(self, epoch: int) -> int:
         """Of an epoch in the common order."""
-        return derive_seed(int.from_bytes(self.shared.key[8:16], "little") >> 1, epoch)
+        return derive_seed(self.order.seed, epoch)
+
+    def free_batches(self, loader: Any, seed: int, tiles: dict[str, Any] | None) -> FreeBatches:
+        """What makes the indices of an epoch in free order; ``tiles``: what was had of it."""
+        return FreeBatches(self.tiles, loader.batch_sampler, steps_of(loader), seed, tiles)
 
     def batches(
         self, loader: Any, arranged: Any, epoch: int, first: int
@@ -164,13 +179,16 @@ class SharedLoader:
         One of several ranks begins at the beginning: each would hear of another front, and ranks of
         different epochs would lose samples together.
         """
-        if self.consumer is None or self.options.join is ShareJoin.EPOCH or ranks_of(loader) > 1:
+        asked, shared = self.options, self.shared
+        if self.consumer is None or asked is None or shared is None or ranks_of(loader) > 1:
             return 0, 0
-        return self.consumer.fronts.get(self.shared.key.hex(), (0, 0))
+        if asked.join is ShareJoin.EPOCH:
+            return 0, 0
+        return self.consumer.fronts.get(shared.key.hex(), (0, 0))
 
     def follow(self, stream: BatchStream, batches: Any, epoch: int) -> None:
         """Tell the others how far a stream is."""
-        if self.consumer is None or self.packed is None:
+        if self.consumer is None or self.shared is None:
             return
         followed = weakref.ref(stream)
 
@@ -196,13 +214,10 @@ class SharedLoader:
     ) -> SharedStream:
         """An epoch; ``tiles``: what the program has had of it, where it goes on with one."""
         shared, given = self.shared, loader.batch_sampler
-        division = division_of(shared, given)
-        if tiles is None:
-            ledger = TileLedger(shared.tiles, division.own)
-        else:
-            ledger = TileLedger.restore(shared.tiles, tiles, division.own)
+        assert shared is not None, "it is shared"
+        division = division_of(self.tiles, given)
         window = FreeWindow(
-            ledger,
+            division.ledger(shared.tiles, tiles),
             1,
             FreeOptions(
                 batch_tiles=given.batch_size // shared.tile,
@@ -227,23 +242,48 @@ class SharedLoader:
         )
 
 
+def saved_place(
+    order: EpochOrder | None, start: Any, tiles: dict[str, Any] | None, loader: Any
+) -> dict[str, Any]:
+    """Where an epoch under way is, and in which order, for a loader's state."""
+    said = None if order is None else order.state()
+    ranks = None if order is None else [rank_of(loader), ranks_of(loader)]
+    return {"start": start, "tiles": tiles, "order": said, "ranks": ranks}
+
+
+def check_ranks(state: dict[str, Any], loader: Any) -> None:
+    """Raise ValueError for an epoch in free order that another rank was in."""
+    told = state.get("ranks")
+    if state.get("tiles") is None or told is None:
+        return
+    here = [rank_of(loader), ranks_of(loader)]
+    if list(told) != here:
+        raise ValueError(
+            f"ranks: the state is of rank {told[0]} of {told[1]}, this is rank {here[0]} of "
+            f"{here[1]}: in the free order of a share group each rank saves a state of its own, "
+            "and as many go on with it"
+        )
+
+
+def begun_in(resume: dict[str, Any]) -> Begun | None:
+    """In which order an epoch was begun that is gone on with; None: a new one begins."""
+    if not resume:
+        return None
+    said = resume.get("order")
+    return Begun(None if said is None else EpochOrder.restore(said))
+
+
 def _parts(tiles: int, key: bytes, names: Any) -> dict[str, NDArray[np.bool_]]:
     return parts_of(tiles, names, key)
 
 
-def ranks_of(loader: Any) -> int:
-    """Processes that divide a loader's samples."""
-    sampler: Any = loader.batch_sampler.sampler
-    return sampler.num_replicas if type(sampler) is torch_data.DistributedSampler else 1
-
-
-def steps_of(shared: SharedPipeline, loader: Any) -> int:
+def steps_of(loader: Any) -> int:
     """Batches of an epoch."""
     given = loader.batch_sampler
     if ranks_of(loader) > 1:
         steps: int = len(given)
         return steps
-    whole, rest = divmod(shared.size, int(given.batch_size))
+    whole, rest = divmod(len(loader.dataset), int(given.batch_size))
     return whole + (rest > 0 and not given.drop_last)
 
 
@@ -254,49 +294,67 @@ def shared_loader(
     local: LocalOptions,
     guarantee: Guarantee,
     complaints: Complaints,
+    *,
+    begun: Begun | None = None,
+    stays_here: bool = False,
 ) -> SharedLoader | None:
-    """A loader as it shares; None where it does not: one line says why.
+    """A loader as it has a group's order; None where it has its own: one line says why.
 
-    A rank of several that cannot be served has its part of the group's order all the same.
+    A rank of several that cannot be served has its part of the group's order all the same. So has
+    whoever goes on with an epoch that was ``begun`` in it. ``stays_here``: no data worker is to
+    make its batches.
 
     Raises:
         DiffersError: data workers are not to make its batches at all; one line says why.
+        ValueError: the epoch that was begun cannot be gone on with.
     """
     asked = None if consumer is None else consumer.options().share
-    if consumer is None or asked is None:
+    groups = None if asked is None else EpochOrder.of_group(asked)
+    order = groups if begun is None else begun.order
+    if order is None:
         return None
     dataset = type(loader.dataset).__qualname__
-    subject, text = f"a loader of {dataset}", f"does not share with group {asked.group}"
-    shared, problem = None, why_not_shared(loader, consumer)
-    if problem is None:
-        try:
-            size, batch = len(loader.dataset), loader.batch_sampler.batch_size
-            tile = tile_of(size, batch)
-            assert tile is not None, "see why_not_shared"
-            shared, packed = shared_pipeline(
-                pipeline(),
-                size,
-                tile,
-                consumer.token,
-                common=asked.order is ShareOrder.COMMON,
-                at_most_once=guarantee is Guarantee.AT_MOST_ONCE,
-                window_bytes=asked.window_bytes,
+    subject = f"a loader of {dataset}"
+    text = "is not shared" if asked is None else f"does not share with group {asked.group}"
+    problem = why_own_order(loader)
+    if problem is not None:
+        if begun is not None:
+            raise ValueError(
+                f"order: the state's epoch is in the order of a share group: {problem}"
             )
-            _compare(shared, packed, consumer, local)
-        except DiffersError as error:
-            complaints.add(subject, f"{text}, and is served by no data worker: {error}")
-            if shared is None or ranks_of(loader) == 1:
-                raise
-            return SharedLoader(shared, None, None, asked)
-        except DataError as error:
-            problem = str(error)
-        else:
-            return SharedLoader(shared, packed, consumer, asked)
-    if problem != NOT_SHUFFLED:
-        complaints.add(subject, f"{text}: {problem}")
-    if shared is None or ranks_of(loader) == 1:
+        if problem != NOT_SHUFFLED:
+            complaints.add(subject, f"{text}: {problem}")
         return None
-    return SharedLoader(shared, None, consumer, asked)
+    tile = tile_of(len(loader.dataset), loader.batch_sampler.batch_size)
+    assert tile is not None, "see why_own_order"
+    alone = SharedLoader(order, Tiles(len(loader.dataset), tile), None, None, consumer, asked)
+    keeps_order = begun is not None or ranks_of(loader) > 1
+    if stays_here:
+        return replace(alone, consumer=None) if keeps_order else None
+    if asked is None or consumer is None or order != groups:
+        return alone  # and the next epoch is the group's
+    try:
+        if not consumer.expects_workers:
+            raise NoProofError("the group has no data worker")
+        shared, packed = shared_pipeline(
+            pipeline(),
+            len(loader.dataset),
+            tile,
+            consumer.token,
+            common=asked.order is ShareOrder.COMMON,
+            at_most_once=guarantee is Guarantee.AT_MOST_ONCE,
+            window_bytes=asked.window_bytes,
+        )
+        _compare(shared, packed, consumer, local)
+    except DiffersError as error:
+        complaints.add(subject, f"{text}, and is served by no data worker: {error}")
+        if not keeps_order:
+            raise
+        return replace(alone, consumer=None)
+    except DataError as error:
+        complaints.add(subject, f"{text}: {error}")
+        return alone if keeps_order else None
+    return replace(alone, shared=shared, packed=packed)
 
 
 def _compare(
