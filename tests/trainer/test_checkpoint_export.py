@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.trainer.checkpoint_commands import checkpoint
 from penstock.trainer.checkpoint_export import export
 from penstock.trainer.checkpoint_file import CheckpointError
 from penstock.trainer.group.sharding import MARK
+from tests.patience import patient
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -40,12 +42,21 @@ def trained(folder: Path) -> tuple[nn.Module, torch.optim.Optimizer]:
         checkpoint_every_steps=2,
     )
     with session:
-        for step in session:
+        for number, step in enumerate(session, 1):
             for micro in step:
                 features = torch.ones(len(micro.indices), 4) * micro.indices[:, None]
                 micro.backward(functional.mse_loss(model(features), features[:, :2]))
             step.commit()
+            if number == 3:  # copied beside that step; where the disk is behind the next is taken
+                _wait_for(folder / "step-000000000002.penstock")
     return model, optimizer
+
+
+def _wait_for(file: Path) -> None:
+    deadline = time.monotonic() + patient(10)
+    while not file.exists():
+        assert time.monotonic() < deadline, f"no {file.name}"
+        time.sleep(0.01)
 
 
 def read_by_dcp(target: Path | str) -> tuple[nn.Module, torch.optim.Optimizer, int]:

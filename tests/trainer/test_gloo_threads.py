@@ -45,6 +45,7 @@ class GlooThread:
 
 
 def test_nothing_is_waited_for_where_there_is_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gloo_threads, "_THREAD", "no_such_thread")  # other tests had groups here
     monkeypatch.setattr(gloo_threads.time, "sleep", lambda _: pytest.fail("it waits"))
     gloo_threads._wait()
 

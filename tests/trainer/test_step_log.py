@@ -88,10 +88,10 @@ def test_no_more_waits_than_there_is_room_for_and_the_missing_are_counted(
     path = tmp_path / "steps-0-0.jsonl"
     path.symlink_to("/dev/full")
     log = StepLog(tmp_path, 0, 0, retry_seconds=(0.01,), max_waiting_bytes=1000)
-    for step in range(1000):
-        log.write(step, 1, {0: 0.5})
-    path.unlink()
     with caplog.at_level(logging.INFO, "penstock.trainer"):
+        for step in range(1000):
+            log.write(step, 1, {0: 0.5})
+        path.unlink()  # and it may be tried again before the next step
         log.write(1000, 1, {0: 0.5})
         until(lambda: not log.troubles())
     log.close()
