@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -116,16 +116,7 @@ class Candidate:
             ConfigurationError: the namespace is missing and may not be made.
             Exception: what the work raised.
         """
-        leading = asyncio.ensure_future(self._lead(work))
-        stopped = asyncio.create_task(stop.wait(), name="stop")
-        await asyncio.wait((leading, stopped), return_when=asyncio.FIRST_COMPLETED)
-        orderly = stopped.done()
-        stopped.cancel()
-        if orderly:
-            leading.cancel()
-            await asyncio.gather(leading, return_exceptions=True)
-        else:
-            orderly = await leading
+        orderly = await until_stopped(self._lead(work), stop)
         if orderly and self.lease is not None:
             await give_back(self.api, self.lease, self.identity)
         return orderly
@@ -145,6 +136,27 @@ class Candidate:
             await work()
         finally:
             self.show(0)
+
+
+async def until_stopped(work: Coroutine[Any, Any, bool], stop: asyncio.Event) -> bool:
+    """Work to its end, or until told to stop, which cancels it.
+
+    Returns:
+        Whether it ended in good order: told to stop, or by what the work returned.
+
+    Raises:
+        Exception: what the work raised.
+    """
+    going = asyncio.ensure_future(work)
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait((going, stopped), return_when=asyncio.FIRST_COMPLETED)
+    orderly = stopped.done()
+    stopped.cancel()
+    if not orderly:
+        return await going
+    going.cancel()
+    await asyncio.gather(going, return_exceptions=True)
+    return True
 
 
 async def lead(api: Api, lease: LeaseName, identity: str, work: Work) -> bool:

@@ -38,7 +38,7 @@ from penstock.controller.shards.member import (
 )
 from penstock.kube import election
 from penstock.kube.api import Api
-from penstock.kube.election import LeaseName, give_back, lead
+from penstock.kube.election import LeaseName, give_back, lead, until_stopped
 from penstock.kube.errors import ApiError, ApiRefusedError
 from penstock.kube.namespace import ensure_namespace
 
@@ -107,16 +107,7 @@ class ShardHolder:
             ConfigurationError: the namespace is missing and may not be made.
             Exception: what the work raised.
         """
-        going = asyncio.ensure_future(self._go_on(work))
-        stopped = asyncio.create_task(stop.wait(), name="stop")
-        await asyncio.wait((going, stopped), return_when=asyncio.FIRST_COMPLETED)
-        orderly = stopped.done()
-        stopped.cancel()
-        if orderly:
-            going.cancel()
-            await asyncio.gather(going, return_exceptions=True)
-        else:
-            orderly = await going
+        orderly = await until_stopped(self._go_on(work), stop)
         if orderly:
             await self._leave()
         return orderly
