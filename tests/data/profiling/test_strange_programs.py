@@ -1,13 +1,17 @@
-"""Programs that forbid what others allow: profiled they do what they do alone."""
+"""Programs whose objects are unlike most: being profiled ends none and changes nothing."""
 
 from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from penstock.data.clocks import ThreadClock
 from penstock.data.profiling import held_window
@@ -15,19 +19,17 @@ from penstock.data.profiling.by_identity import ByIdentity
 from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
 from penstock.data.sizes import batch_bytes
-from tests.data.profiling.test_profile import run_program
+from penstock.data.stages import seed_stages, seeded_lists
+from tests.data.profiling.test_profile import PENSTOCK, environ, run_program
+from tests.patience import patient
 
-STRANGE = """
-import os, sys, time
-from dataclasses import dataclass
-os.environ["WORLD_SIZE"] = "several"  # of a library that means something else
-os.environ["RANK"] = "first"
-import torch
-from torch.utils.data import DataLoader, Dataset
+FROZEN = """
+import dataclasses
 
-@dataclass(frozen=True)
-class Compose:
+@dataclasses.dataclass(frozen=True)
+class Frozen:
     transforms: list
+
     def __call__(self, value):
         for transform in self.transforms:
             value = transform(value)
@@ -35,17 +37,25 @@ class Compose:
 
 def double(value):
     return value * 2
+"""
+
+STRANGE = f"""{FROZEN}
+import os, time
+os.environ["WORLD_SIZE"] = "several"  # of a library that means something else
+os.environ["RANK"] = "first"
+import torch
+from torch.utils.data import DataLoader, Dataset
 
 class Numbers(Dataset):
     def __init__(self):
-        self.transform = Compose([double, double])
+        self.transform = Frozen([double, double])
     def __len__(self):
         raise ValueError("as long as you like")
     def __getitem__(self, index):
         time.sleep(0.001)
         return self.transform(torch.full((10,), float(index)))
 
-@dataclass
+@dataclasses.dataclass
 class Loader(DataLoader):  # equal to others, and so without a hash
     size: int = 8
     def __post_init__(self):
@@ -59,6 +69,44 @@ def train():
     print(total, flush=True)
 
 train()
+"""
+
+UNUSUAL = f"""{FROZEN}
+import os, tempfile
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+class Stream(IterableDataset):
+    def __len__(self):
+        raise RuntimeError("the length of a stream is not known")
+
+    def __iter__(self):
+        for index in range(200):
+            yield torch.full((3,), float(index)).to_sparse()
+
+class Rows(Dataset):
+    transform = None
+
+    def __init__(self):
+        self.transform = Frozen([double, double])
+
+    def __len__(self):
+        return 200
+
+    def __getitem__(self, index):
+        try:
+            open("none").close()
+        except FileNotFoundError:
+            return self.transform(torch.full((3,), float(index)))
+
+total = 0.0
+for batch in DataLoader(Stream(), batch_size=10, collate_fn=torch.stack):
+    total += batch.to_dense().sum().item()
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+for batch in DataLoader(Rows(), batch_size=10):
+    total += batch.sum().item()
+print(total)
 """
 
 
@@ -175,3 +223,77 @@ class Shy:
 
 def test_a_batch_that_does_not_say_its_size_has_none() -> None:
     assert batch_bytes([Shy(), b"four"]) == 4
+
+
+@pytest.mark.slow
+def test_a_program_prints_what_it_prints_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(UNUSUAL)
+    program = [sys.executable, str(tmp_path / "train.py")]
+
+    def output(*command: str) -> str:
+        return subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=patient(20),
+            env=environ(),
+            cwd=tmp_path,
+            check=True,
+        ).stdout
+
+    # Both loaders run to their end, which one measured batch after the other would not have it do.
+    profiled = [PENSTOCK, "profile", "-o", str(tmp_path / "p.json"), "--batches", "10000", "--"]
+    assert output(*profiled, *program) == output(*program)
+
+
+def test_a_sparse_tensor_has_no_known_size() -> None:
+    assert batch_bytes([torch.eye(3).to_sparse(), torch.ones(2)]) == 8
+
+
+class _Choosy:
+    """Looks its transforms up before it calls them."""
+
+    def __init__(self, transforms: list[Any], skipped: set[Any]) -> None:
+        self.transforms, self.skipped = transforms, skipped
+
+    def __call__(self, value: int) -> int:
+        for transform in self.transforms:
+            if transform not in self.skipped and transform != self.transforms[-1]:
+                value = transform(value)
+        return value
+
+
+class _Numbers:
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(index)
+
+
+def _double(value: int) -> int:
+    return value * 2
+
+
+def _negate(value: int) -> int:
+    return -value
+
+
+def test_transforms_whose_results_are_sized_are_equal_to_themselves() -> None:
+    numbers = _Numbers(_Choosy([_double, _negate, abs], {_negate}))
+    time_stages(numbers, StageTimes())
+    assert [numbers[index] for index in range(12)] == [2 * index for index in range(12)]
+
+
+def test_what_cannot_be_changed_is_one_stage() -> None:
+    class Frozen(_Choosy):
+        def __setattr__(self, name: str, value: object) -> None:
+            if hasattr(self, name):
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    numbers = _Numbers(Frozen([_double, _negate], set()))
+    time_stages(numbers, StageTimes())
+    seed_stages(numbers)
+    assert type(numbers.transform.transforms) is list
+    assert not seeded_lists(numbers)
