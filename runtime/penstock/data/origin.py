@@ -22,11 +22,12 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final, NamedTuple, Self
 
 import msgpack
 
+from penstock.data.code_parts import code_parts, names_in
 from penstock.data.errors import NotPortableError
 
 MAX_FUNCTIONS: Final = 5000
@@ -225,8 +226,8 @@ class _Reading:
             yield from self._function(inner)
         if not self._begin(function, function.__module__):
             return
-        names = sorted(set(self._names(function.__code__)))
-        yield from self._code(function.__code__)
+        names = sorted(names_in(function.__code__))
+        yield from code_parts(function.__code__, self.of)
         yield from self.of(function.__defaults__)
         yield from self.of(function.__kwdefaults__)
         for cell in function.__closure__ or ():
@@ -247,21 +248,6 @@ class _Reading:
             if name in values and (_is_code(values[name]) or name.isupper()):
                 yield name.encode()
                 yield from self.of(values[name])
-
-    def _code(self, code: CodeType) -> Iterator[bytes]:
-        yield code.co_code
-        yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags)).encode()
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from self._code(constant)
-            else:
-                yield from self.of(constant)
-
-    def _names(self, code: CodeType) -> Iterator[str]:
-        yield from code.co_names
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from self._names(constant)
 
 
 def _is_code(value: Any) -> bool:

@@ -13,12 +13,13 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 import numpy as np
 
 from penstock.crds import environment as names
+from penstock.data.code_parts import code_parts, names_in
 
 MOST_FUNCTIONS: Final = 256
 MOST_DEPTH: Final = 32
@@ -70,7 +71,7 @@ def _function(function: FunctionType, seen: set[int]) -> Iterator[bytes]:
         raise _UnknownError
     yield f"{function.__module__}.{function.__qualname__}".encode()
     yield _version(function.__module__)
-    yield from _code(function.__code__)
+    yield from code_parts(function.__code__, _constant)
     yield from _value(function.__defaults__, seen)
     yield from _value(function.__kwdefaults__, seen)
     for cell in function.__closure__ or ():
@@ -79,28 +80,14 @@ def _function(function: FunctionType, seen: set[int]) -> Iterator[bytes]:
         except ValueError:  # it has none yet
             raise _UnknownError from None
         yield from _value(content, seen)
-    for name in sorted(_names(function.__code__)):
+    for name in sorted(names_in(function.__code__)):
         if name in function.__globals__:
             yield name.encode()
             yield from _value(function.__globals__[name], seen)
 
 
-def _code(code: CodeType) -> Iterator[bytes]:
-    yield code.co_code
-    yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags)).encode()
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _code(constant)
-        else:
-            yield repr(constant).encode()
-
-
-def _names(code: CodeType) -> set[str]:
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _names(constant)
-    return found
+def _constant(value: Any) -> Iterator[bytes]:
+    yield repr(value).encode()
 
 
 def _value(value: Any, seen: set[int], depth: int = 0) -> Iterator[bytes]:
