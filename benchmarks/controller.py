@@ -108,18 +108,8 @@ async def rush(case: Case, cluster: World, process: psutil.Process) -> tuple[Jso
     gc.collect()
     gc.freeze()
     before, cpu = cluster.counting.requests.copy(), sum(process.cpu_times()[:2])
-    applied: dict[str, float] = {}
-    begun = time.perf_counter()
-    for number in range(case.jobs):
-        applied[f"job-{number}"] = time.perf_counter()
-        await cluster.api.create("elasticjobs.penstock.dev", job(f"job-{number}", case.workers))
-        if number % 20 == 0:
-            await asyncio.sleep(0)
+    seconds, delays = await apply_all(case, cluster)
     watcher = cluster.watcher
-    await until("all pods of all jobs", lambda: watcher.pods >= case.jobs * case.per_job)
-    seconds = watcher.last - begun
-    delays = [max(watcher.created[name]) - at for name, at in applied.items()]
-    await cluster.counting.quiet()
     calls = cluster.counting.requests - before
     rate, writes = watcher.pods / seconds, cluster.server_writes
     row = {
@@ -137,6 +127,28 @@ async def rush(case: Case, cluster: World, process: psutil.Process) -> tuple[Jso
         "cpu_seconds": round(sum(process.cpu_times()[:2]) - cpu, 2),
     }
     return row, calls
+
+
+async def apply_all(case: Case, cluster: World) -> tuple[float, list[float]]:
+    """Create all jobs at once, and wait for their pods.
+
+    Returns:
+        Seconds until the last pod was there, and for each job those until its last was.
+    """
+    applied: dict[str, float] = {}
+    begun = time.perf_counter()
+    for number in range(case.jobs):
+        name = f"job-{number}"
+        applied[name] = time.perf_counter()
+        await cluster.api.create("elasticjobs.penstock.dev", job(name, case.workers))
+        if number % 20 == 0:
+            await asyncio.sleep(0)
+    watcher = cluster.watcher
+    await until("all pods of all jobs", lambda: watcher.pods >= case.jobs * case.per_job)
+    delays = [max(watcher.created[name]) - at for name, at in applied.items()]
+    seconds = watcher.last - begun
+    await cluster.counting.quiet()
+    return seconds, delays
 
 
 async def steady(cluster: World, case: Case, generator: random.Random) -> float:

@@ -33,9 +33,9 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.controller import OURS, Case, quantile, steady
+from benchmarks.controller import OURS, Case, apply_all, quantile, steady
 from benchmarks.goals import Goal, at_most, report, table
-from benchmarks.operated_cluster import World, job, operator, until, world
+from benchmarks.operated_cluster import World, operator, until, world
 from penstock.base.shards import NUMBER_KEY, NUMBER_OBJECT, lease_names, read_holder, shard_of
 from penstock.crds.group import SYSTEM_NAMESPACE
 
@@ -108,19 +108,8 @@ async def rush(case: Case, cluster: World, processes: Sequence[psutil.Process]) 
     gc.collect()
     gc.freeze()
     cpu = used(processes)
-    applied: dict[str, float] = {}
-    begun = time.perf_counter()
-    for number in range(case.jobs):
-        name = f"job-{number}"
-        applied[name] = time.perf_counter()
-        await cluster.api.create("elasticjobs.penstock.dev", job(name, case.workers))
-        if number % 20 == 0:
-            await asyncio.sleep(0)
+    seconds, delays = await apply_all(case, cluster)
     watcher = cluster.watcher
-    await until("all pods of all jobs", lambda: watcher.pods >= case.jobs * case.per_job)
-    seconds = watcher.last - begun
-    delays = [max(watcher.created[name]) - at for name, at in applied.items()]
-    await cluster.counting.quiet()
     memory = [process.memory_info().rss / 2**20 for process in processes]
     return {
         "jobs": case.jobs,
