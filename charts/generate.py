@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import yaml
 
+from penstock.base.shards import lease_names
 from penstock.brain.configuration import BrainSettings
 from penstock.crds.generated import command
 from penstock.crds.manifests import MANIFESTS, OPTIONAL_MANIFESTS
@@ -42,6 +43,11 @@ _KEEP: Final = """\
   {{- if .Values.crds.keep }}
   annotations:
     helm.sh/resource-policy: keep
+  {{- end }}
+"""
+_LEASES_OF_SHARDS: Final = """\
+  {{- range $shard := untilStep 1 (min (int $.Values.controller.replicas) MOST | int) 1 }}
+  - penstock-controller-{{ $shard }}
   {{- end }}
 """
 _README: Final = """\
@@ -91,7 +97,7 @@ def roles() -> str:
     scheduler = _packaged("penstock.scheduler.manifests", "scheduler.yaml")
     optional = _template(scheduler, "scheduler")
     return (
-        f"{_HEADER}{_template(controller, 'controller')}"
+        f"{_HEADER}{_only_shards_that_can_be(_template(controller, 'controller'))}"
         f"{{{{- if .Values.scheduler.enabled }}}}\n---\n{optional}{{{{- end }}}}\n"
     )
 
@@ -174,6 +180,15 @@ def _template(text: str, component: str, *, extra: str = "") -> str:
     text = text.replace(_NAMESPACE, "  namespace: {{ $.Release.Namespace | quote }}\n")
     labels = _LABELS.replace("COMPONENT", component)
     return _NAMED.sub(lambda found: found.group() + labels + extra, text)
+
+
+def _only_shards_that_can_be(roles: str) -> str:
+    """The roles with the Leases of as many shards as there are replicas, and no more."""
+    names = lease_names()
+    rights = "".join(f"  - {name}\n" for name in names[1:])
+    if roles.count(rights) != 1:
+        raise ValueError("the controller's role does not name the Leases of all shards, once")
+    return roles.replace(rights, _LEASES_OF_SHARDS.replace("MOST", str(len(names))))
 
 
 def _bare(schema: Any, definitions: Mapping[str, Any]) -> Any:

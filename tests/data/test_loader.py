@@ -275,7 +275,8 @@ class Deadly(Noise):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         if index == 9:
-            assert os.getpid() != self.program, "nobody may try again what killed three"
+            if os.getpid() == self.program:  # an assert here would be other code in data workers
+                raise RuntimeError("nobody may try again what killed three")
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
 

@@ -2,9 +2,10 @@
 
 The earlier chart is installed as it was published (``golden/VERSION/penstock-VERSION.tgz``). What
 its controller's Deployment describes is run by this release's program: there is no image of earlier
-ones. What that program does otherwise is made up for: until the upgrade it has the one right that
-the earlier chart did not give (a job's trainer had no role of its own then), and the job's trainer
-has its rights in the way in which the earlier program gave them. Brain and scheduler begin with the
+ones. What that program does otherwise is made up for: until the upgrade it has the rights that
+the earlier chart did not give (a job's trainer had no role of its own then, and nobody asked how
+many shards there are), and the job's trainer has its rights in the way in which the earlier program
+gave them. Brain and scheduler begin with the
 upgrade: this release's want tokens and rights that the first chart did not give them.
 """
 
@@ -46,11 +47,11 @@ def long_job() -> Json:
 
 
 EARLIER: Json = {"metadata": {"name": "of-a-later-program"}}
-"""By this name the controller has, before the upgrade, the right that the earlier chart lacks."""
+"""By this name the controller has, before the upgrade, the rights that the earlier chart lacks."""
 
 
 async def give_later_rights(found: Installed) -> None:
-    """Let the earlier chart's controller make roles for trainers."""
+    """Let the earlier chart's controller make roles for trainers, and look for shards."""
     single = ["get", "list", "watch"]
     rules = [
         {"apiGroups": [RBAC], "resources": ["roles"], "verbs": ["get", "list", "create"]},
@@ -59,6 +60,8 @@ async def give_later_rights(found: Installed) -> None:
         {"apiGroups": [GROUP], "resources": ["elasticjobs/status"], "verbs": ["patch"]},
         {"apiGroups": [GROUP], "resources": ["scales"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
     ]
     await found.api.create(f"clusterroles.{RBAC}", {**EARLIER, "rules": rules})
     account = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": "penstock-controller"}
