@@ -12,12 +12,14 @@ that no bytecode is to be written: a second for each.
 Tests marked ``gpu`` are left out where there is no device, and counted: that is no skip, since no
 machine of the project's has to have one.
 
-Programs send what Penstock logs to stderr alone; after a test that ran one in its own process, the
-next sees the logger as it was.
+Programs send what Penstock logs to stderr alone, and data workers replace ``open`` for good; after
+a test that ran one in its own process, the next sees both as they were.
 """
 
 from __future__ import annotations
 
+import builtins
+import io
 import logging
 import os
 import sys
@@ -55,10 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def _logger_as_it_was() -> Iterator[None]:
+def _logger_and_open_as_they_were() -> Iterator[None]:
     log = logging.getLogger("penstock")
     handlers, level, hands_on = log.handlers[:], log.level, log.propagate
+    plain = builtins.open
     yield
+    builtins.open = io.open = plain
     log.handlers[:], log.propagate = handlers, hands_on
     log.setLevel(level)
 
