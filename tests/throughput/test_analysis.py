@@ -8,8 +8,9 @@ import pytest
 
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.loop.stalls import HAND_OVER, TOO_FEW_CORES
-from penstock.throughput.observations.analysis import ColdReads, Seen, profile_of
-from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made
+from penstock.throughput.observations.analysis import Seen, profile_of
+from penstock.throughput.observations.misses import ColdReads
+from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made, SampleReads
 from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.profile import MOST_STAGES
 
@@ -101,6 +102,30 @@ def test_a_miss_costs_a_core_as_much_as_it_costs_of_a_file() -> None:
     found = profile_of(replace(in_line(), reading=ColdReads(1e-6, 5e6, 60e-6, 20_000.0)))
     assert found.storage is not None
     assert found.storage.cold_cpu_seconds == pytest.approx(30e-6)
+
+
+@pytest.mark.parametrize(
+    ("as_it_runs", "cooled", "expected"),
+    [
+        (SampleReads(8, 0.008, 2, 0.0026, 20_000), None, 300e-6),
+        (SampleReads(8, 0.008, 2, 0.0026, 40_000), None, 150e-6),  # of larger samples than others
+        (SampleReads(8, 0.008, 2, 0.0020, 20_000), None, 30e-6),  # the read itself costs as much
+        (SampleReads(hits=10, hit_cpu=0.01), SampleReads(5, 0.005, 5, 0.007, 50_000), 400e-6),
+        (SampleReads(hits=10, hit_cpu=0.01), None, 30e-6),
+        (SampleReads(misses=10, miss_cpu=0.01, missed=100_000), None, 30e-6),
+    ],
+)
+def test_a_miss_costs_a_core_what_samples_say_that_were_made_beside_each_other(
+    as_it_runs: SampleReads, cooled: SampleReads | None, expected: float
+) -> None:
+    seen = replace(in_line(), reading=ColdReads(1e-6, 5e6, 60e-6, 20_000.0))
+    made = [replace(one, reads=as_it_runs) for one in seen.made]
+    if cooled is not None:
+        made += [replace(one, cooled=True, cpu=9.0, reads=cooled) for one in seen.made[:10]]
+    found = profile_of(replace(seen, made=made))
+    assert found.storage is not None
+    assert found.storage.cold_cpu_seconds == pytest.approx(expected)
+    assert found.cpu_seconds == pytest.approx(0.02), "what was made meanwhile is none of its costs"
 
 
 def test_waiting_for_a_core_is_told_from_working_and_from_reading() -> None:

@@ -19,7 +19,7 @@ from penstock.throughput.observations.session import (
     taken,
 )
 
-SHORT = Budget(least=4, most=10, rounds=3, retained=5)
+SHORT = Budget(least=4, most=10, rounds=3, retained=5, cold=3)
 
 
 def run(session: Session, batches: Iterable[tuple[float, float]], ready: int = 4) -> Session:
@@ -44,7 +44,8 @@ def test_a_program_that_goes_on_is_measured_and_drained() -> None:
     assert phases[10:14] == [Phase.NORMAL] * 4, "periods that are alike are soon known"
     assert phases[14:22] == [Phase.DRAIN] * 8
     assert phases[22:35] == [Phase.RETAINED] * 13, "twice the window, and what is asked for"
-    assert phases[35:] == [Phase.DONE] * 65
+    assert phases[35:46] == [Phase.COLD] * 11
+    assert phases[46:] == [Phase.DONE] * 54
     assert session.periods == pytest.approx((0.3,) * 4)
     assert session.steps == pytest.approx((0.1,) * 8)
 
@@ -58,7 +59,7 @@ def test_figures_that_vary_are_measured_longer() -> None:
 def test_ranks_of_a_group_do_the_same_whatever_they_measure() -> None:
     fixed = Budget(least=4, most=10, rounds=3, fixed=True)
     sessions = [begin(4, fixed), begin(4, fixed)]
-    for step in range(60):
+    for step in range(90):
         assert sessions[0].phase is sessions[1].phase
         for index, one in enumerate(sessions):
             now = filled(one, 4) if one.holds else one
@@ -134,10 +135,20 @@ def test_an_epoch_that_ends_while_workers_keep_their_memory_ends_nothing() -> No
     session = run(begin(4, SHORT), [(0.1, 0.2)] * 10 + [(0.1, 0.2)] * 12)
     assert session.phase is Phase.RETAINED
     assert epoch_ended(session) == session
+    session = run(session, [(0.1, 0.1)] * session.left)
+    assert session.phase is Phase.COLD
+    assert epoch_ended(session) == session
     assert run(session, [(0.1, 0.1)] * session.left).phase is Phase.DONE
+
+
+def test_files_are_dropped_for_programs_without_workers_too_unless_nobody_may() -> None:
+    session = run(begin(0, SHORT), [(0.1, 0.1)] * 6)
+    assert (session.phase, session.left) == (Phase.COLD, 3)
+    none = replace(SHORT, cold=0)
+    assert run(begin(0, none), [(0.1, 0.1)] * 6).phase is Phase.DONE
 
 
 @pytest.mark.parametrize(("window", "retained"), [(0, 5), (4, 0)])
 def test_memory_is_kept_for_no_batch_where_nobody_would_keep_it(window: int, retained: int) -> None:
-    session = begin(window, Budget(least=4, most=4, rounds=0, retained=retained))
+    session = begin(window, Budget(least=4, most=4, rounds=0, retained=retained, cold=0))
     assert run(session, [(0.1, 0.2)] * 14).phase is Phase.DONE

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from penstock.throughput.observations.analysis import ColdReads
+from penstock.throughput.observations.misses import ColdReads
 
 MOST_SECONDS: Final = 10.0
 LEAST_FILES: Final = 4
@@ -32,17 +32,19 @@ STILL_THERE: Final = 0.1
 
 def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
     """The cost of cold reads, or None where too few files could be dropped from memory."""
-    dropped = [path for path in paths if _drop(path)]
+    dropped = [path for path in paths if drop(path)]
     if len(dropped) < 2 * LEAST_FILES:
         return None
     half = max(LEAST_FILES, len(dropped) // 3)
     began = time.monotonic()
     alone, rest = dropped[:half], dropped[half:]
-    seconds, size, cpu = 0.0, 0, []
+    seconds, blocked, size, cpu = 0.0, 0.0, 0, []
     for path in alone:
         begun, begun_cpu = time.monotonic(), time.thread_time()
         size += _read(path)
-        seconds, cold_cpu = seconds + time.monotonic() - begun, time.thread_time()
+        taken, cold_cpu = time.monotonic() - begun, time.thread_time()
+        seconds += taken
+        blocked += max(0.0, taken - (cold_cpu - begun_cpu))
         _read(path)
         cpu.append((cold_cpu - begun_cpu) - (time.thread_time() - cold_cpu))
         if time.monotonic() - began > MOST_SECONDS / 2:
@@ -55,10 +57,10 @@ def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
         together = sum(pool.map(lambda path: _read(path, deadline), rest))
     taken = time.monotonic() - begun
     rate = together / taken if together and taken > 0 else size / seconds
-    return ColdReads(seconds / size, rate, max(0.0, median(cpu)), size / len(cpu))
+    return ColdReads(blocked / size, rate, max(0.0, median(cpu)), size / len(cpu))
 
 
-def _drop(path: str) -> bool:
+def drop(path: str) -> bool:
     """Have a file's pages given up; says whether they were."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

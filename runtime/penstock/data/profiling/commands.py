@@ -35,7 +35,7 @@ def _profile(
     storage: Annotated[
         bool,
         typer.Option(
-            help="Read up to 200 of the program's files again, out of memory, at the end."
+            help="Drop up to 200 files of a process from memory at the end, and read some again."
         ),
     ] = True,
 ) -> None:

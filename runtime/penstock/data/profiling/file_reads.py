@@ -1,16 +1,26 @@
 """Which files the makers of batches open: some of them are read again, cold, when all is over.
 
 An audit hook cannot be taken back, so that it is installed in loader workers and where the training
-makes its batches itself, and only looks at a flag once it has seen enough.
+makes its batches itself, and only looks at a flag once it has seen enough. It looks at one batch in
+some, since what it costs is the batch's. At the end of a session it drops what every other sample
+opens from memory before, which makes reading it a miss; so many times, and no longer than some
+seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 from typing import Any, Final
 
 MOST_FILES: Final = 200
+EVERY: Final = 4
+"""One batch in so many is looked at."""
+MOST_DROPPED: Final = 200
+MOST_SECONDS: Final = 2.0
+"""For which files are dropped; a slow storage makes few misses in it."""
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _NOT_DATA: Final = ("/proc/", "/sys/", "/dev/")
 _CODE: Final = (".py", ".pyc", ".so")
@@ -21,7 +31,15 @@ class FilesOpened:
 
     def __init__(self) -> None:
         self.paths: dict[str, None] = {}
+        self.spent = 0.0
+        """CPU seconds that went into dropping files."""
         self._looks = False
+        self.drops = False
+        """Whether they are dropped while the next batch is made."""
+        self._sample_drops = False
+        self._batches = 0
+        self._dropped = 0
+        self._until = 0.0
         self._installed = False
 
     def look(self, on: bool) -> None:
@@ -29,10 +47,23 @@ class FilesOpened:
         if on and not self._installed:
             self._installed = True
             sys.addaudithook(self._seen)
-        self._looks = on
+        self._looks = on and (self.drops or self._batches % EVERY == 0)
+        self._batches += on
+
+    def drop(self, on: bool) -> None:
+        """Whether files are dropped while the next batch is made."""
+        if on and not self._until:
+            self._until = time.monotonic() + MOST_SECONDS
+        self.drops = on and self._dropped < MOST_DROPPED and time.monotonic() < self._until
+
+    def begin_sample(self) -> None:
+        """The next of a batch's samples is made; files are dropped for every other one."""
+        self._sample_drops = not self._sample_drops
 
     def _seen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._looks or event != "open" or len(self.paths) >= MOST_FILES:
+        if not self._looks or event != "open":
+            return
+        if not self.drops and len(self.paths) >= MOST_FILES:
             return
         path, _, flags = arguments
         if isinstance(path, bytes):
@@ -43,5 +74,23 @@ class FilesOpened:
             path = os.path.abspath(path)  # noqa: PTH100 - links are not followed
         except OSError:  # the folder in which the program works is gone
             return
-        if not path.startswith(_NOT_DATA) and not path.endswith(_CODE):
+        if path.startswith(_NOT_DATA) or path.endswith(_CODE):
+            return
+        if self.drops:
+            if self._sample_drops:
+                self._drop(path)
+        elif len(self.paths) < MOST_FILES:
             self.paths.setdefault(path)
+
+    def _drop(self, path: str) -> None:
+        begun = time.thread_time()
+        self._looks = False  # to drop it is to open it
+        self._dropped += 1
+        with contextlib.suppress(OSError, AttributeError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+        self._looks = True
+        self.spent += time.thread_time() - begun

@@ -23,7 +23,7 @@ from penstock.data.hooked import hooked
 from penstock.data.machine import machine
 from penstock.data.profiling import record_files
 from penstock.data.profiling.cold_reads import read_cold
-from penstock.data.profiling.loader_hooks import BATCHES
+from penstock.data.profiling.loader_hooks import BATCHES, STORAGE
 from penstock.data.profiling.maker_hooks import LOADER
 from penstock.data.profiling.new_memory import cost_of_new
 from penstock.data.profiling.record_folder import record_folder
@@ -31,7 +31,7 @@ from penstock.throughput.errors import ProfileError
 from penstock.throughput.observations.analysis import Seen, profile_of
 from penstock.throughput.observations.copies import Copies
 from penstock.throughput.observations.new_memory import NewMemory, typical
-from penstock.throughput.observations.records import Delivery, Loader, Made
+from penstock.throughput.observations.records import Delivery, Loader, Made, SampleReads
 from penstock.throughput.observations.session import Phase, warm_up
 from penstock.throughput.profiles.profile import Profile
 
@@ -50,7 +50,7 @@ class Wanted:
     Attributes:
         batches: of the program as it runs, at most.
         stop: end the program when its profile is there.
-        storage: read files of the program again, cold.
+        storage: read files of the program again, cold, and drop some while it runs.
     """
 
     batches: int = 60
@@ -88,6 +88,7 @@ def run_profiled(
             **{key: value for key, value in environ.items() if key != LOADER},
             record_files.FOLDER: str(folder),
             BATCHES: str(wanted.batches),
+            STORAGE: str(int(wanted.storage)),
         }
         began = time.monotonic()
         program = subprocess.Popen(command, env=hooked(environment))
@@ -313,6 +314,8 @@ def _made(record: Mapping[str, Any]) -> Made:
         missed=record["x"],
         faults=record["f"],
         retained=record["w"],
+        cooled=record["d"],
+        reads=SampleReads(*record["u"]),
     )
 
 

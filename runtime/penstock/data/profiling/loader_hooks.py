@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,10 @@ from penstock.throughput.observations.session import (
 )
 
 BATCHES: Final = "PENSTOCK_PROFILE_BATCHES"
+STORAGE: Final = "PENSTOCK_PROFILE_STORAGE"
+"""The variable that says 0 where no file may be dropped from memory."""
+_TOLD: Final = {Phase.RETAINED: record_files.retain, Phase.COLD: record_files.cool}
+"""What makers are told when a phase begins."""
 _MOST_KINDS: Final = 1000
 _DEEPEST: Final = 30
 
@@ -89,7 +94,7 @@ class Loaders:
         self._out = RecordFile(self._folder, self._process)
         self._watched: ByIdentity[_Watched] = ByIdentity()
         self._by_kind: dict[tuple[Any, ...], _Watched] = {}
-        self._retained: set[int] = set()
+        self._told: set[tuple[Phase, int]] = set()
         self._by_iterator: ByIdentity[_Watched] = ByIdentity()
         self._count = 0
 
@@ -198,6 +203,8 @@ class Loaders:
             window = 0
         most = _number(BATCHES, 60)
         budget = Budget(min(20, most), most, fixed=_rank_and_world()[1] > 1)
+        if not _number(STORAGE, 1):
+            budget = replace(budget, cold=0)
         watched = _Watched(self._count, begin(window, budget))
         if len(self._by_kind) < _MOST_KINDS:
             self._by_kind[kind] = watched
@@ -287,7 +294,7 @@ class Loaders:
                 "o": 0.0 if first else watched.looked,
             }
         )
-        self._retain(watched)
+        self._tell_makers(watched)
         if watched.session.phase is not phase and Phase.NORMAL in (phase, watched.session.phase):
             self._out.write({"k": "machine", "l": watched.number, "b": busy_seconds()})
         if not self._copies.begun and watched.session.phase is not Phase.WARM_UP:
@@ -297,10 +304,12 @@ class Loaders:
         self._end_if_known(watched, first)
         return batch
 
-    def _retain(self, watched: _Watched) -> None:
-        if watched.session.phase is Phase.RETAINED and watched.number not in self._retained:
-            self._retained.add(watched.number)
-            record_files.retain(self._folder, str(self._process), watched.number)
+    def _tell_makers(self, watched: _Watched) -> None:
+        phase, told = watched.session.phase, (watched.session.phase, watched.number)
+        if phase not in _TOLD or told in self._told:
+            return
+        self._told.add(told)
+        _TOLD[phase](self._folder, str(self._process), watched.number)
 
     def _end_if_known(self, watched: _Watched, first: bool) -> None:
         """The session is over with the loader that is trained on, and not with a validation's."""

@@ -19,6 +19,7 @@ from penstock.data.profiling.file_reads import FilesOpened
 from penstock.data.profiling.new_memory import faults_of_thread
 from penstock.data.profiling.record_files import RecordFile
 from penstock.data.profiling.retained_memory import RetainedMemory
+from penstock.data.profiling.sample_reads import SampleClock, packed
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
 from penstock.throughput.observations.records import IN_LINE
 
@@ -74,6 +75,8 @@ class Makers:
             self.loader = int(number)
         self._collate = [0.0, 0.0]
         self._retained = RetainedMemory()
+        self._samples = SampleClock(self._files)
+        self._cooled: set[int] = set()
 
     def _fetch(self, plain: Any, fetcher: Any, indices: Any, worker_info: Any) -> Any:
         if self._process != os.getpid():
@@ -85,18 +88,23 @@ class Makers:
                 self._datasets.add(id(fetcher.dataset))
                 time_stages(fetcher.dataset, self._times)
         self._collate[:] = [0.0, 0.0]
+        cooled = self.loader in self._cooled
+        self._files.drop(cooled)
         self._files.look(True)
         # Where the training makes its batches itself, the other threads are the training's.
         others = 0.0 if self._maker == IN_LINE else time.process_time() - time.thread_time()
         read, missed = self._bytes.read()
         faults = faults_of_thread()
+        timed, dropping = self._samples.timed(fetcher, indices), self._files.spent
         batch = None
         before = self._clock.read()
         try:
-            batch = plain(fetcher, indices)
+            batch = plain(fetcher, timed)
             return batch
         finally:
             after = self._clock.read()
+            reads, looking = self._samples.take()
+            looking += self._files.spent - dropping
             faults = faults_of_thread() - faults
             self._files.look(False)
             now_read, now_missed = self._bytes.read()
@@ -109,7 +117,7 @@ class Makers:
                     "m": self._maker,
                     "b": before.wall,
                     "e": after.wall,
-                    "c": after.cpu - before.cpu,
+                    "c": max(0.0, after.cpu - before.cpu - looking),
                     "q": after.queued - before.queued,
                     "n": samples,
                     "cc": self._collate[0],
@@ -121,6 +129,8 @@ class Makers:
                     "x": now_missed - missed,
                     "f": faults,
                     "w": self._retained.batches,
+                    "d": cooled,
+                    "u": packed(reads),
                     "y": None if self._retained.cost is None else astuple(self._retained.cost),
                 }
             )
@@ -132,6 +142,8 @@ class Makers:
                     self._folder, self._trainer, self.loader
                 ):
                     self._retained.keep(batch)
+            if record_files.is_cooled(self._folder, self._trainer, self.loader):
+                self._cooled.add(self.loader)
 
     def _timed(self, collate: Any) -> Any:
         def timed(samples: Any) -> Any:

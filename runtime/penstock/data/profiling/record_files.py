@@ -2,8 +2,8 @@
 
 A process that is killed leaves whole lines and perhaps a torn last one, which is passed over. Each
 file has a bound, and the folder too; what comes after it is not written. The folder holds a byte
-that says, by being there, that nothing more is wanted. Another, of a loader, has its workers keep
-their memory.
+that says, by being there, that nothing more is wanted. Others, of a loader, have its makers keep
+their memory, or drop files from it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ MOST_IN_ALL: Final = 128 << 20
 MOST_FILES: Final = 10_000
 _DONE: Final = "done"
 _RETAINED: Final = "retained"
+_COOLED: Final = "cooled"
 _PREFIX: Final = "process-"
 
 
@@ -112,3 +113,14 @@ def retain(folder: Path, trainer: str, loader: int) -> None:
 def is_retained(folder: Path, trainer: str, loader: int) -> bool:
     """Whether they are to."""
     return (folder / f"{_RETAINED}-{trainer}-{loader}").exists()
+
+
+def cool(folder: Path, trainer: str, loader: int) -> None:
+    """Have the makers of a loader drop files from memory."""
+    with contextlib.suppress(OSError):
+        (folder / f"{_COOLED}-{trainer}-{loader}").touch(exist_ok=True)
+
+
+def is_cooled(folder: Path, trainer: str, loader: int) -> bool:
+    """Whether they are to."""
+    return (folder / f"{_COOLED}-{trainer}-{loader}").exists()

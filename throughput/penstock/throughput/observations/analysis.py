@@ -32,6 +32,7 @@ from penstock.throughput.observations.copies import (
     notes_on,
     seconds_of_byte,
 )
+from penstock.throughput.observations.misses import ColdReads, cpu_of_miss
 from penstock.throughput.observations.new_memory import (
     NOT_KNOWN,
     NewMemory,
@@ -101,23 +102,6 @@ class Seen:
     pinning: Sequence[tuple[float, float]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ColdReads:
-    """What reading the program's own files costs when they are not in memory.
-
-    Attributes:
-        seconds_per_byte: one reader after the other.
-        bytes_per_second: with as many readers as the loader has workers.
-        cpu_seconds_of_file: of the reader's thread, beyond a read of the same file from memory.
-        bytes_of_file: on average.
-    """
-
-    seconds_per_byte: float
-    bytes_per_second: float
-    cpu_seconds_of_file: float = 0.0
-    bytes_of_file: float = 0.0
-
-
 def profile_of(seen: Seen) -> Profile:
     """The profile.
 
@@ -132,7 +116,7 @@ def profile_of(seen: Seen) -> Profile:
             f"{len(normal)} batches of {loader.dataset} were measured, and {LEAST_BATCHES} are the "
             f"least: {_WINDOW_UNFILLED if loader.workers else _ENDED}"
         )
-    made = [one for one in seen.made if one.samples > 0 and not one.retained]
+    made = [one for one in seen.made if one.samples > 0 and not one.retained and not one.cooled]
     if not made:
         raise ProfileError(f"no batch of {loader.dataset} was seen being made")
     size = _batch_size(loader, made)
@@ -414,17 +398,10 @@ def _storage(seen: Seen, made: Sequence[Made]) -> Storage | None:
         bytes_per_sample=each,
         total_bytes=each * seen.loader.samples,
         hits=max(0.0, 1 - missed / each),
-        cold_seconds=cold.seconds_per_byte * each if cold else 0.0,
+        cold_seconds=cold.blocked_per_byte * each if cold else 0.0,
         cold_bytes_per_second=cold.bytes_per_second if cold else 0.0,
-        cold_cpu_seconds=_cold_cpu(cold, each) if cold else 0.0,
+        cold_cpu_seconds=cpu_of_miss(cold, each, seen.made) if cold else 0.0,
     )
-
-
-def _cold_cpu(cold: ColdReads, size: float) -> float:
-    """Of a sample of so many bytes, be they several files or a part of one."""
-    if not cold.bytes_of_file:
-        return 0.0
-    return cold.cpu_seconds_of_file * size / cold.bytes_of_file
 
 
 def _causes(

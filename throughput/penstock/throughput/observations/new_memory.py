@@ -55,6 +55,7 @@ def is_kept(one: Made) -> bool:
 
 def pages_given_back(made: Sequence[Made]) -> float:
     """New pages of a sample that would be none if the worker kept what it frees."""
+    made = [one for one in made if not one.cooled]
     kept = [one.faults / one.samples for one in made if is_kept(one)]
     plain = [one.faults / one.samples for one in made if not one.retained]
     if len(kept) < LEAST_RETAINED or len(plain) < LEAST_RETAINED:

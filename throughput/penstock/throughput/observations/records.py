@@ -75,6 +75,32 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleReads:
+    """Of samples that were made one by one: those that read from storage, and the others.
+
+    Attributes:
+        hits, misses: how many.
+        hit_cpu, miss_cpu: CPU seconds of all of each, until they were made.
+        missed: bytes that came from storage.
+    """
+
+    hits: int = 0
+    hit_cpu: float = 0.0
+    misses: int = 0
+    miss_cpu: float = 0.0
+    missed: int = 0
+
+    def __add__(self, other: SampleReads) -> SampleReads:
+        return SampleReads(
+            self.hits + other.hits,
+            self.hit_cpu + other.hit_cpu,
+            self.misses + other.misses,
+            self.miss_cpu + other.miss_cpu,
+            self.missed + other.missed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """One batch as its maker saw it; seconds of the thread that made it.
 
@@ -94,6 +120,8 @@ class Made:
         faults: pages of new memory that the maker's thread filled.
         retained: batches, with this one, since the maker's memory is kept as that of a program
             which makes its own (`new_memory`); 0: it is not.
+        cooled: files that it opened were dropped from memory before.
+        reads: of its samples; nothing where they were not made one by one.
     """
 
     maker: int
@@ -111,6 +139,8 @@ class Made:
     missed: int = 0
     faults: int = 0
     retained: int = 0
+    cooled: bool = False
+    reads: SampleReads = SampleReads()
 
     @property
     def blocked(self) -> float:

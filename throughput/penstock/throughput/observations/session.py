@@ -1,13 +1,15 @@
 """The profiling of one loader, as a state machine without clock or process.
 
-    WARM_UP -> NORMAL -> (FILL -> DRAIN) x rounds -> RETAINED -> DONE
+    WARM_UP -> NORMAL -> (FILL -> DRAIN) x rounds -> RETAINED -> COLD -> DONE
 
 A window that the loader has filled before the measuring begins would hide the stalls, so that the
 first batches of each epoch are not counted. Then the program runs as it would alone. Then, some
 times, delivery is withheld until every batch that is under way is ready (workers go on: what they
 do now has no competition from the training), and those are delivered while the workers get no new
 work: how fast the training takes them is G. The same batches come in the same order. In the end the
-program runs as before, while its workers keep the memory that they free (`new_memory`).
+program runs as before, while its workers keep the memory that they free (`new_memory`), and while
+the files that every other sample opens are dropped from memory before: what a miss costs a core is
+seen only where samples are made.
 
 FastFlow (PVLDB 16(5), section 5.1) replays a cached batch on a copy of the model for the same
 figure; DS-Analyzer (PVLDB 14(5), section 4.2) has the program run on synthetic data. Here the
@@ -34,6 +36,7 @@ class Phase(StrEnum):
     FILL = "fill"
     DRAIN = "drain"
     RETAINED = "retained"
+    COLD = "cold"
     DONE = "done"
 
 
@@ -47,6 +50,7 @@ class Budget:
         fixed: exactly ``most`` and ``rounds``: the ranks of a group must do the same.
         retained: batches while workers keep their memory, beyond twice the window: those that were
             made before, and the first of each worker.
+        cold: batches while files are dropped, beyond twice the window.
     """
 
     least: int = 20
@@ -54,10 +58,11 @@ class Budget:
     rounds: int = 4
     fixed: bool = False
     retained: int = 12
+    cold: int = 12
 
     def __post_init__(self) -> None:
         """Hold the order."""
-        if not 2 <= self.least <= self.most or min(self.rounds, self.retained) < 0:
+        if not 2 <= self.least <= self.most or min(self.rounds, self.retained, self.cold) < 0:
             raise ValueError(
                 f"a session measures 2 batches or more, not {self.least} to {self.most}, and "
                 f"{self.rounds} rounds"
@@ -127,6 +132,9 @@ def taken(session: Session, trained: float | None, waited: float) -> Session:
             return session if session.left > 0 else _after_drain(session)
         case Phase.RETAINED:
             session = replace(session, left=session.left - 1)
+            return session if session.left > 0 else _after_retained(session)
+        case Phase.COLD:
+            session = replace(session, left=session.left - 1)
             return session if session.left > 0 else replace(session, phase=Phase.DONE, left=0)
         case _:
             return session
@@ -156,7 +164,7 @@ def epoch_ended(session: Session) -> Session:
         return replace(session, left=warm_up(session.window))
     if session.phase is Phase.DRAIN:
         session = _after_drain(session)
-    if session.phase in (Phase.DONE, Phase.FILL, Phase.RETAINED):
+    if session.phase in (Phase.DONE, Phase.FILL, Phase.RETAINED, Phase.COLD):
         return session
     return replace(session, phase=Phase.WARM_UP, left=warm_up(session.window))
 
@@ -197,4 +205,11 @@ def _after_rounds(session: Session) -> Session:
     if session.window and session.budget.retained:
         left = 2 * session.window + session.budget.retained
         return replace(session, phase=Phase.RETAINED, left=left)
+    return _after_retained(session)
+
+
+def _after_retained(session: Session) -> Session:
+    if session.budget.cold:
+        left = 2 * session.window + session.budget.cold
+        return replace(session, phase=Phase.COLD, left=left)
     return replace(session, phase=Phase.DONE, left=0)

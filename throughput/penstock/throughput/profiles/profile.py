@@ -61,8 +61,9 @@ class Storage:
         hits: share of the bytes that was in memory when the profile was taken.
         cold_seconds: blocked time of one sample whose bytes are not in memory.
         cold_bytes_per_second: of the storage, with as many readers as the loader has; 0: unknown.
-        cold_cpu_seconds: of one sample whose bytes are not in memory: what its read costs more than
-            one from memory (pages to find, a request, a switch to others and back); 0: unknown.
+        cold_cpu_seconds: of one sample whose bytes are not in memory: what it costs more than one
+            from memory (pages to find, a request, and caches that others have used meanwhile); 0:
+            unknown.
     """
 
     bytes_per_sample: float
