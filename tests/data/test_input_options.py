@@ -14,9 +14,10 @@ from torch.utils import data as torch_data
 from penstock.base.enums import Guarantee
 from penstock.data import Loader
 from penstock.data.consuming.consumer import Consumer
-from penstock.data.protocol import InputOptions
+from penstock.data.protocol import BucketOptions, InputOptions, ShareOptions
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.torch_loading import torch_loader
+from penstock.data.torch_loading.assumed_order import AssumedOrder, AssumedOrderError
 from penstock.data.torch_loading.torch_loader import begin
 from tests.data import planes
 from tests.data.planes import Noise, end, eventually, spawn
@@ -193,3 +194,50 @@ def test_a_dispatcher_that_does_not_answer_leaves_it_at_the_strictest(
         began = time.monotonic()
         assert alone.options().guarantee is Guarantee.EXACTLY_ONCE
         assert time.monotonic() - began < 0.1, "that is waited for once"
+
+
+def late(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[int]:
+    """An epoch of one of two ranks that begins before the job has said what it is."""
+    monkeypatch.setattr("penstock.data.consuming.consumer.OPTIONS_SECONDS", 0.05)
+    sampler = torch_data.DistributedSampler(Pictures(), 2, 1)
+    with planes.consumer(dispatcher="127.0.0.1:9") as deaf:
+        monkeypatch.setattr(torch_loader, "consumer_of_process", lambda: deaf)
+        loader = torch_data.DataLoader(Pictures(), 4, sampler=sampler)
+        for index, _ in enumerate(begin(loader, plain)):
+            yield index
+            if index == 1:
+                says(deaf, **options)
+                deaf.has_heard = True
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"share": ShareOptions(group="g")}, "input.share of group g"),
+        ({"buckets": BucketOptions(boundaries=(10,))}, "input.buckets"),
+        ({"guarantee": Guarantee.UNSHARDED}, "input.guarantee"),
+    ],
+)
+def test_a_rank_that_hears_of_another_order_too_late_does_not_go_on(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
+) -> None:
+    epoch = late(monkeypatch, **options)
+    assert [next(epoch), next(epoch)] == [0, 1]
+    with pytest.raises(AssumedOrderError, match=f"{told}.*last checkpoint"):
+        next(epoch)
+
+
+def test_a_rank_that_hears_late_that_its_order_is_right_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert list(late(monkeypatch, skip_bad=True)) == [0, 1, 2, 3, 4]
+
+
+def test_one_process_has_its_order_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    with planes.consumer(dispatcher="127.0.0.1:9") as deaf:
+        assert AssumedOrder.of(torch_data.DataLoader(Pictures(), 4), deaf) is None
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert AssumedOrder.of(torch_data.DataLoader(Pictures(), 4), deaf) is not None
+        assert AssumedOrder.of(torch_data.DataLoader(Pictures(), batch_size=None), deaf) is not None
+        deaf.has_heard = True
+        assert AssumedOrder.of(torch_data.DataLoader(Pictures(), 4), deaf) is None

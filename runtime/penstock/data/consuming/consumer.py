@@ -106,6 +106,8 @@ class Consumer:
         self.fronts: dict[str, tuple[int, int]] = {}
         self.partition = PartitionNotes()
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
+        self.has_heard = dispatcher is None
+        """Whether the options are what the dispatcher says, and not assumed."""
         self._listeners = [create_listener(host, 0)]
         self.address = address_of(self._listeners[0])
         self.local = ""
@@ -293,7 +295,7 @@ class Consumer:
                     reply = reporter.report(CONSUMER_PATH, plain, ConsumerReply)
                     self.partition.unheard = reply is not None
                 if reply is not None:
-                    self._options = reply.options
+                    self._options, self.has_heard = reply.options, True
                     self.fronts = {one.key: (one.epoch, one.sample) for one in reply.fronts}
                     self.pool.makers.workers_of_job = reply.workers
                     # Before the program goes on, and forks who reads its files; memory for a cache

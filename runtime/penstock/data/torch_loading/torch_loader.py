@@ -58,6 +58,7 @@ from penstock.data.queue.assignment import forced_share
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
+from penstock.data.torch_loading.assumed_order import AssumedOrder
 from penstock.data.torch_loading.free_batches import FreeBatches
 from penstock.data.torch_loading.loader_work import LoaderWork, batch_stage, work_of_loader
 from penstock.data.torch_loading.persistent_pipeline import PersistentPipeline
@@ -141,6 +142,8 @@ class TorchBatches(Batches):
         return self._length()
 
     def __next__(self) -> Any:
+        if (assumed := self._epochs.assumed) is not None:
+            self._epochs.assumed = assumed.checked()
         if (calls := self._epochs.calls) is not None:
             calls.end_step()
         batch = super().__next__()
@@ -182,6 +185,7 @@ class Epochs:
         self.stream: BatchStream | None = None
         self.start: dict[str, Any] | None = None  # of the epoch under way
         self.order: EpochOrder | None = None  # of it, if that is not of the loader's sampler
+        self.assumed: AssumedOrder | None = None  # nobody has said of several ranks' yet
         self.alone: FreeBatches | None = None  # of it, where the order is free, and nobody shares
         self.resume: dict[str, Any] | None = None
         self.quarantine: list[BadSample] = []
@@ -220,6 +224,8 @@ class Epochs:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
         self.calls = self.calls or work_of_loader(loader)
         rank = number_in("RANK", number_in(names.RANK))
+        own = self.options.guarantee
+        self.assumed = None if resume else AssumedOrder.of(loader, consumer_of_process(), own)
         self.order, self.alone = None if shares is None else shares.order, None
         if consumer is not None and self.calls is not None:
             consumer.partition.follow(self.calls)
