@@ -49,6 +49,13 @@ def interval_of(values: Sequence[float]) -> Interval:
     return Interval(round(middle, 4), round(middle - half, 4), round(middle + half, 4), count)
 
 
+def error_of(rates: Sequence[float]) -> float:
+    """Standard error of their mean, as a share of it; 0 of a single one."""
+    if len(rates) < 2:
+        return 0.0
+    return stdev(rates) / math.sqrt(len(rates)) / mean(rates)
+
+
 @dataclass(frozen=True)
 class Goal:
     """One goal: what is wanted, what was found, and whether that is enough."""

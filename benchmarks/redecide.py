@@ -10,6 +10,10 @@ what it is in the end. ``decisions`` are the data workers that the model of the 
 every 15 s, as in a job's trainer, and ``changes`` how often that number changes from the change on.
 Who makes which batch is not decided but follows from who is done, so that no decision is needed
 where a maker slows down. Nothing of this is in the papers.
+
+A case takes some seconds to begin, 20 until the change, and 60 after it: the goal of 30, the four
+windows that say what the rate is in the end, and one decision that has seen nothing but them. All
+three take some five minutes; what they are at is on stderr.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.goals import Goal, at_most, report
+from benchmarks.goals import Goal, at_most, report, table
 from benchmarks.links import Link
 from benchmarks.programs import PENSTOCK
 from penstock.data.protocol import WorkerReply, WorkerReport
@@ -199,13 +203,16 @@ async def _until_at_work(run: Run) -> None:
 async def measure(name: str, before: float, after: float) -> dict[str, Any]:
     """One row."""
     compute, read, change = CASES[name]
+    _say(f"{name}: begins")
     with TemporaryDirectory() as folder:
         async with running(compute, read, Path(folder)) as run:
             async with asyncio.timeout(START_SECONDS):
                 await _until_at_work(run)
+            _say(f"{name}: at work, to change in {before:.0f} s")
             await asyncio.sleep(before)
             changed = time.monotonic()
             change(run)
+            _say(f"{name}: changed, to end in {after:.0f} s")
             await asyncio.sleep(after)
             end = time.monotonic()
     asked = [number for at, number in run.decisions if at >= changed]
@@ -220,6 +227,10 @@ async def measure(name: str, before: float, after: float) -> dict[str, Any]:
     }
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def _changes(numbers: Sequence[int]) -> int:
     return sum(one != other for one, other in pairwise(numbers))
 
@@ -228,13 +239,16 @@ def main() -> int:
     """Run each case, in an order that ``--seed`` draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--before", type=float, default=40.0, help="seconds until the change")
-    parser.add_argument("--after", type=float, default=90.0, help="seconds from then on")
+    parser.add_argument("--before", type=float, default=20.0, help="seconds until the change")
+    parser.add_argument("--after", type=float, default=60.0, help="seconds from then on")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     options = parser.parse_args()
     load = [os.getloadavg()[0]]
     names = random.Random(options.seed).sample(list(CASES), len(CASES))
-    rows = [asyncio.run(measure(name, options.before, options.after)) for name in names]
+    rows = []
+    for name in names:
+        rows.append(asyncio.run(measure(name, options.before, options.after)))
+        print(table(rows[-1:]), file=sys.stderr, flush=True)
     load.append(os.getloadavg()[0])
     goals: list[Goal] = [
         at_most("seconds until the rate is steady", SECONDS_GOAL, max(r["seconds"] for r in rows)),

@@ -14,13 +14,13 @@ yardstick's own noise, and a loss of as much says nothing of who lost it.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, Final
 
+from benchmarks.goals import error_of
 from benchmarks.offloading.cases import Environment, Workload
 from benchmarks.offloading.machine import JUDGED, Machine, Run
 from benchmarks.offloading.virtual import VirtualMachine
@@ -199,13 +199,6 @@ def best_of(case: Case) -> float:
 
 def _apart(one: float, other: float) -> float:
     return max(one, other) / min(one, other) - 1
-
-
-def error_of(rates: Sequence[float]) -> float:
-    """Standard error of their mean, as a share of it; 0 of a single one."""
-    if len(rates) < 2:
-        return 0.0
-    return stdev(rates) / math.sqrt(len(rates)) / mean(rates)
 
 
 def row_of(case: Case) -> dict[str, Any]:

@@ -42,3 +42,27 @@ def test_an_error_or_other_bits_are_a_missed_goal(
     told = json.loads(capsys.readouterr().out)
     assert told["rows"][0]["true"] == 1600.0
     assert [goal["ok"] for goal in told["goals"]] == [step == 0.01, digest == "a", True]
+
+
+@pytest.mark.parametrize(
+    ("rates", "rounds"), [((1600.0, 1601.0), 2), ((1500.0, 1700.0, 1600.0), 3)]
+)
+def test_no_more_rounds_than_the_figures_need_and_each_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rates: tuple[float, ...],
+    rounds: int,
+) -> None:
+    left = list(rates) * len(probe.CASES)
+
+    def run(case: probe.Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
+        profile.write_text(a_profile(batch_size=16, step=Measured(0.01, 0.01, 0.01, 1)).dumps())
+        rate = left.pop(0) if way == probe.REPLAYED else 1000.0
+        return {"rate": rate, "seconds": 2.0, "digest": "a"}
+
+    monkeypatch.setattr(probe, "run", run)
+    monkeypatch.setattr("sys.argv", ["probe", "--rounds", "3", "--json"])
+    probe.main()
+    told = capsys.readouterr()
+    assert [row["rounds"] for row in json.loads(told.out)["rows"]] == [rounds] * len(probe.CASES)
+    assert told.err.count(", iterable: round") == 3 * rounds

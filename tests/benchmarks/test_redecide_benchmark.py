@@ -39,8 +39,9 @@ def test_many_changes_of_the_decision_are_a_missed_goal(
     monkeypatch.setattr(redecide, "measure", measure)
     monkeypatch.setattr("sys.argv", ["redecide", "--json"])
     assert redecide.main() == 1
-    told = json.loads(capsys.readouterr().out)
-    assert [goal["ok"] for goal in told["goals"]] == [True, False]
+    told = capsys.readouterr()
+    assert [goal["ok"] for goal in json.loads(told.out)["goals"]] == [True, False]
+    assert all(name in told.err for name in redecide.CASES), "each row is told as it is there"
 
 
 @pytest.mark.slow
