@@ -73,7 +73,7 @@ def run(case: Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
 def measure(case: Case, rounds: int, batches: int, source: random.Random) -> dict[str, Any]:
     """One row."""
     seen: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-    probed = []
+    probed = list[float]()
     with TemporaryDirectory() as folder:
         path = Path(folder) / "profile.json"
         for turn in range(rounds):

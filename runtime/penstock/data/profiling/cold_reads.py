@@ -21,33 +21,36 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from penstock.data.profiling.page_cache import LARGEST_BYTES, give_up, open_regular_file
 from penstock.throughput.observations.misses import ColdReads
 
 MOST_SECONDS: Final = 10.0
+"""For which files are read, half of it by one reader; they are dropped for as long as that half."""
 LEAST_FILES: Final = 4
-LARGEST_BYTES: Final = 16 << 20
-"""Of one file no more is read."""
+_PIECE_BYTES: Final = 1 << 18
 STILL_THERE: Final = 0.1
 
 
 def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
     """The cost of cold reads, or None where too few files could be dropped from memory."""
-    dropped = [path for path in paths if drop(path)]
+    deadline = time.monotonic() + MOST_SECONDS / 2
+    dropped = [path for path in paths if time.monotonic() < deadline and drop(path)]
     if len(dropped) < 2 * LEAST_FILES:
         return None
     half = max(LEAST_FILES, len(dropped) // 3)
-    began = time.monotonic()
+    deadline = time.monotonic() + MOST_SECONDS / 2
     alone, rest = dropped[:half], dropped[half:]
     seconds, blocked, size, cpu = 0.0, 0.0, 0, []
     for path in alone:
         begun, begun_cpu = time.monotonic(), time.thread_time()
-        size += _read(path)
+        read = _read(path, deadline)
         taken, cold_cpu = time.monotonic() - begun, time.thread_time()
+        size += read
         seconds += taken
         blocked += max(0.0, taken - (cold_cpu - begun_cpu))
-        _read(path)
+        _read(path, most=read)
         cpu.append((cold_cpu - begun_cpu) - (time.thread_time() - cold_cpu))
-        if time.monotonic() - began > MOST_SECONDS / 2:
+        if time.monotonic() > deadline:
             break
     if not size:
         return None
@@ -63,14 +66,16 @@ def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
 def drop(path: str) -> bool:
     """Have a file's pages given up; says whether they were."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+        descriptor = open_regular_file(path)
+    except (OSError, ValueError):
+        return False
+    if descriptor is None:
         return False
     try:
         length = min(os.fstat(descriptor).st_size, LARGEST_BYTES)
         if not length:
             return False
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        give_up(descriptor)
         return _resident(descriptor, length) <= STILL_THERE
     except (OSError, ValueError, AttributeError):
         return False
@@ -97,12 +102,14 @@ def _address(mapped: mmap.mmap, length: int) -> int:
     return int(np.frombuffer(mapped, np.uint8, length).ctypes.data)
 
 
-def _read(path: str, deadline: float = float("inf")) -> int:
-    """Read a file; says how many bytes came, 0 after the deadline."""
+def _read(path: str, deadline: float = float("inf"), most: int = LARGEST_BYTES) -> int:
+    """Read a file, until the deadline; says how many bytes came."""
     if time.monotonic() > deadline:
         return 0
     size = 0
     with contextlib.suppress(OSError), Path(path).open("rb", buffering=0) as file:
-        while size < LARGEST_BYTES and (piece := file.read(1 << 18)):
+        while size < most and (piece := file.read(min(_PIECE_BYTES, most - size))):
             size += len(piece)
+            if time.monotonic() > deadline:
+                break
     return size

@@ -12,8 +12,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from typing import Any, Final
+
+from penstock.data.profiling.page_cache import give_up, open_regular_file
 
 MOST_FILES: Final = 200
 EVERY: Final = 4
@@ -32,10 +35,13 @@ class FilesOpened:
     def __init__(self) -> None:
         self.paths: dict[str, None] = {}
         self.spent = 0.0
-        """CPU seconds that went into dropping files."""
+        """CPU seconds of the thread that makes batches that went into dropping files."""
         self._looks = False
+        self._maker = 0
+        self._droppers: set[int] = set()
         self.drops = False
         """Whether they are dropped while the next batch is made."""
+        self._turn = False
         self._sample_drops = False
         self._batches = 0
         self._dropped = 0
@@ -49,19 +55,28 @@ class FilesOpened:
             sys.addaudithook(self._seen)
         self._looks = on and (self.drops or self._batches % EVERY == 0)
         self._batches += on
+        self._maker = threading.get_ident()
 
     def drop(self, on: bool) -> None:
         """Whether files are dropped while the next batch is made."""
         if on and not self._until:
             self._until = time.monotonic() + MOST_SECONDS
-        self.drops = on and self._dropped < MOST_DROPPED and time.monotonic() < self._until
+        self.drops = on and self._may_drop()
+
+    def _may_drop(self) -> bool:
+        return self._dropped < MOST_DROPPED and time.monotonic() < self._until
 
     def begin_sample(self) -> None:
         """The next of a batch's samples is made; files are dropped for every other one."""
-        self._sample_drops = not self._sample_drops
+        self._turn = not self._turn
+        self._sample_drops = self._turn
+
+    def end_samples(self) -> None:
+        """All of a batch's samples are made."""
+        self._sample_drops = False
 
     def _seen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._looks or event != "open":
+        if not self._looks or event != "open" or threading.get_ident() in self._droppers:
             return
         if not self.drops and len(self.paths) >= MOST_FILES:
             return
@@ -77,20 +92,22 @@ class FilesOpened:
         if path.startswith(_NOT_DATA) or path.endswith(_CODE):
             return
         if self.drops:
-            if self._sample_drops:
+            if self._sample_drops and self._may_drop():
                 self._drop(path)
         elif len(self.paths) < MOST_FILES:
             self.paths.setdefault(path)
 
     def _drop(self, path: str) -> None:
-        begun = time.thread_time()
-        self._looks = False  # to drop it is to open it
+        thread, begun = threading.get_ident(), time.thread_time()
+        self._droppers.add(thread)  # to drop it is to open it
         self._dropped += 1
-        with contextlib.suppress(OSError, AttributeError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
-        self._looks = True
-        self.spent += time.thread_time() - begun
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            descriptor = open_regular_file(path)
+            if descriptor is not None:
+                try:
+                    give_up(descriptor)
+                finally:
+                    os.close(descriptor)
+        self._droppers.discard(thread)
+        if thread == self._maker:
+            self.spent += time.thread_time() - begun

@@ -79,6 +79,7 @@ class SampleClock:
                 else:
                     hits, hit_cpu = hits + 1, hit_cpu + cpu
         finally:
+            files.end_samples()
             self._found += SampleReads(hits, hit_cpu, misses, miss_cpu, missed * BLOCK)
             self._looking += looking + time.thread_time() - ended
 
