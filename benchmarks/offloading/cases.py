@@ -145,6 +145,24 @@ SWEPT: Final = Plan(
     [(ENVIRONMENTS[name], [FASTFLOW[one] for one in "TGCSR"]) for name in ("7:7", "7:21", "7:PRD")]
     + [(one, list(REAL.values())) for one in ENVIRONMENTS.values() if one.kind == "real"]
 )
+GAINS: Final = (2, 4, 6, 8, 9, 10, 11, 12, 14, 16, 20)
+"""Percent that data workers may bring at most."""
+THRESHOLD: Final = Plan(
+    [
+        (
+            ENVIRONMENTS["7:7"],
+            [
+                Workload(
+                    f"{gain} %",
+                    "permits",
+                    CORE_SECONDS / ENVIRONMENTS["7:7"].local / (1 + gain / 100),
+                )
+                for gain in GAINS
+            ],
+        )
+    ]
+)
+"""Programs that differ in this alone."""
 FIGURE_6: Final = Plan(
     [(one, list(FASTFLOW.values())) for one in ENVIRONMENTS.values() if one.kind == "permits"]
 )

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.goals import Goal
-from benchmarks.offload import chosen_plan, goals_of, measure
+from benchmarks.offload import chosen_plan, goals_of, measure, run_plan, threshold_goals
 from benchmarks.offloading import figures
-from benchmarks.offloading.cases import ENVIRONMENTS, FASTFLOW, FIGURE_6, SWEPT
+from benchmarks.offloading.cases import ENVIRONMENTS, FASTFLOW, FIGURE_6, SWEPT, THRESHOLD
 from benchmarks.offloading.harmful import HARMFUL
 from benchmarks.offloading.judging import AGAIN, OURS, Case, Times, fastflow_share, judge, row_of
 from benchmarks.offloading.machine import Run
@@ -145,6 +145,17 @@ def test_in_simulated_time_nothing_is_lost_that_can_be_had(name: str) -> None:
     assert len(rows) == 5
     assert max(row["loss"] for row in rows) <= 0.03
     assert max(row["noise"] for row in rows) <= 0.02
+
+
+def test_a_gain_below_the_threshold_is_given_away_and_one_above_it_is_had() -> None:
+    plan = chosen_plan(THRESHOLD, "8 %;14 %", "permits")
+    rows = asyncio.run(run_plan(plan, Times(4.0, 4.0, 1), 1, swept=True, virtual=True))
+    found = {row["workload"]: row for row in rows}
+    assert (found["8 %"]["chosen_workers"], found["14 %"]["chosen_workers"]) == (0, 1)
+    assert found["8 %"]["loss"] == pytest.approx(0.08, abs=0.01)
+    assert all(goal.ok for goal in threshold_goals(rows))
+    worse = [{**row, "loss": row["loss"] + 0.05} for row in rows]
+    assert not any(goal.ok for goal in threshold_goals(worse))
 
 
 @pytest.mark.slow
