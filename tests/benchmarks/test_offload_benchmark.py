@@ -152,7 +152,7 @@ def test_a_gain_below_the_threshold_is_given_away_and_one_above_it_is_had() -> N
     rows = asyncio.run(run_plan(plan, Times(4.0, 4.0, 1), 1, swept=True, virtual=True))
     found = {row["workload"]: row for row in rows}
     assert (found["8 %"]["chosen_workers"], found["14 %"]["chosen_workers"]) == (0, 1)
-    assert found["8 %"]["loss"] == pytest.approx(0.08, abs=0.01)
+    assert found["8 %"]["loss"] == pytest.approx(0.08, abs=0.02)
     assert all(goal.ok for goal in threshold_goals(rows))
     worse = [{**row, "loss": row["loss"] + 0.05} for row in rows]
     assert not any(goal.ok for goal in threshold_goals(worse))
