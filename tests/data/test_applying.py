@@ -75,6 +75,14 @@ def test_a_profile_that_explains_nothing_starts_nothing() -> None:
     assert choose(IN_LINE, 2.0).data_workers > 0
 
 
+def test_a_step_that_is_hardly_known_is_named_where_it_keeps_all_from_being_promised() -> None:
+    hardly = Measured(0.018, -0.004, 0.04, 4)
+    choice = choose(replace(IN_LINE, step=hardly, model_error=0.26), 2.0)
+    assert choice.data_workers == 0
+    assert "a step of its training takes is known to within 122% only" in choice.text
+    assert "explain" not in choice.text
+
+
 def test_none_is_started_where_they_would_not_help() -> None:
     bound = replace(IN_LINE, step=Measured(0.2, 0.2, 0.2, 30), rate=Measured(37, 36, 38, 30))
     choice = choose(bound, 2)

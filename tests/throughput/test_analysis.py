@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -199,15 +200,26 @@ def test_where_all_was_made_in_warm_up_it_is_better_than_nothing() -> None:
     assert found.cpu_seconds == pytest.approx(0.02)
 
 
-def test_a_drain_says_what_the_training_takes() -> None:
+def drained(steps: Sequence[float]) -> Seen:
+    """Likewise, and then with every batch ready: steps of so many seconds, and one more batch."""
     seen = in_line()
-    now, drained = seen.deliveries[-1].returned + 5.0, []
-    for index in range(8):
-        drained.append(
-            Delivery(0, now, now + 0.002, 20.0, 20.0, Phase.DRAIN, held=5.0 * (index == 0))
-        )
-        now += 0.052
-    found = profile_of(replace(seen, deliveries=[*seen.deliveries, *drained]))
+    now, more = seen.deliveries[-1].returned + 5.0, []
+    for index, step in enumerate((*steps, 0.0)):
+        more.append(Delivery(0, now, now + 0.002, 20.0, 20.0, Phase.DRAIN, held=5.0 * (index == 0)))
+        now += 0.002 + step
+    return replace(seen, deliveries=[*seen.deliveries, *more])
+
+
+def test_that_a_step_is_hardly_known_is_said_with_what_to_do() -> None:
+    sure, unsure = (profile_of(drained(one)) for one in ([0.05] * 4, [0.01, 0.02, 0.05, 0.05]))
+    assert not any("a step of the training" in note for note in sure.notes)
+    (said,) = (note for note in unsure.notes if "a step of the training" in note)
+    assert "% only, from 4 of them" in said
+    assert "profile again" in said
+
+
+def test_a_drain_says_what_the_training_takes() -> None:
+    found = profile_of(drained([0.05] * 7))
     assert found.step.value == pytest.approx(0.05)
     assert found.hand_over_seconds == pytest.approx(0.002)
     assert not any("G is that" in note for note in found.notes)

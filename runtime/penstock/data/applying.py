@@ -84,9 +84,8 @@ def choose(profile: Profile, cores: float) -> Choice:
     of_each = f" in each of {profile.processes} processes" if profile.processes > 1 else ""
     if promised.low <= 0:
         text = (
-            f"its costs explain {1 + profile.model_error:.0%} of the rate that it had, so that "
-            "nothing can be promised: no data worker is started; profile it again, on a machine "
-            "with nothing else to do"
+            f"{_unsure(profile)}, so that nothing can be promised: no data worker is started; "
+            "profile it again, on a machine with nothing else to do"
         )
         return Choice(0, now, rate, text, profile.batch_size, each)
     if promised.rate < (1 + LEAST_GAIN) * rate:
@@ -99,6 +98,14 @@ def choose(profile: Profile, cores: float) -> Choice:
         f"{each}{of_each} ({promised.low:.4g} to {promised.high:.4g}); it does {rate:.4g} without"
     )
     return Choice(number, promised, rate, text, profile.batch_size, each)
+
+
+def _unsure(profile: Profile) -> str:
+    """What keeps a profile from promising anything: the figure that is known worst."""
+    if profile.step.relative_error > abs(profile.model_error):
+        known = profile.step.relative_error
+        return f"how long a step of its training takes is known to within {known:.0%} only"
+    return f"its costs explain {1 + profile.model_error:.0%} of the rate that it had"
 
 
 def verdict(choice: Choice, measured: float) -> tuple[bool, str]:

@@ -57,6 +57,7 @@ MOST_CONTENTION: Final = 0.3
 READS_NOTHING: Final = 512.0
 """Bytes a sample below which no dataset reads files; queues and pipes are counted too."""
 MISMATCH: Final = 0.1
+UNSURE: Final = 0.2
 MOST_COPYING: Final = 0.95
 """Of a step: no training is copies alone."""
 MOST_RELEASING: Final = 0.5
@@ -479,6 +480,13 @@ def _checked(profile: Profile) -> Profile:
     """With what the model misses of the very configuration that was measured."""
     error = at_measured(profile).rate / profile.rate.value - 1
     notes = profile.notes
+    if (unsure := profile.step.relative_error) > UNSURE:
+        note = (
+            f"how long a step of the training takes is known to within {unsure:.0%} only, from "
+            f"{profile.step.samples} of them; predictions are wider by that: profile again with "
+            "nothing else on the machine"
+        )
+        notes = (*notes, note)
     if math.isfinite(error) and abs(error) > MISMATCH:
         note = (
             f"the model gives {1 + error:.0%} of the rate that was measured; predictions are wider "
