@@ -98,6 +98,16 @@ def test_a_promise_of_which_half_is_missing_is_taken_back(rate: float, *, kept: 
     assert "promised" in said
 
 
+def test_a_rate_that_the_profile_cannot_explain_is_said_to_be_none_of_its_promise() -> None:
+    choice = choose(IN_LINE, 2)
+    high = choice.promised.high
+    assert verdict(choice, 0.99 * high)[1].endswith(": kept")
+    kept, said = verdict(choice, 1.5 * high)
+    assert kept
+    assert f"{high:.4g} at most" in said
+    assert "profile it again" in said
+
+
 def test_the_profile_of_another_program_or_machine_is_named() -> None:
     with pytest.raises(ProfileError, match=r"profile of train\.py"):
         check(IN_LINE, ["python", "other.py"], "m")

@@ -114,4 +114,10 @@ def verdict(choice: Choice, measured: float) -> tuple[bool, str]:
     said = f"{measured:.4g} {choice.unit}, {choice.promised.rate:.4g} were promised"
     if not kept:
         return False, f"{said}: the data workers are ended, and the program goes on alone"
+    if measured > choice.promised.high:
+        return True, (
+            f"{said}, {choice.promised.high:.4g} at most: kept, but the profile is of a busier "
+            "machine, or of other data, and does not say what the program does alone now: profile "
+            "it again"
+        )
     return True, f"{said}: kept"
