@@ -16,12 +16,13 @@ from penstock.throughput.decision.fastflow import (
 )
 from penstock.throughput.decision.offload import LEAST_GAIN, best_share, decide
 from penstock.throughput.decision.sizing import Seen, correct, fastflow_number
-from penstock.throughput.decision.what_if import helps, knee, what_if
+from penstock.throughput.decision.what_if import helps, is_held_up, knee, what_if
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits.capacity import Placement, bounds, remote_cores_rate
 from penstock.throughput.limits.cut import carried_out, cuts_of, split
 from penstock.throughput.profiles.profile import Profile, Storage
 from penstock.throughput.profiles.resources import Resources
+from penstock.throughput.profiles.stage import StageCost
 from tests.throughput.programs import a_profile, profiles, resources
 
 SLOW = Resources(cores=2, workers=4, data_workers=8, data_worker_cores=1.0)
@@ -187,6 +188,19 @@ def test_the_papers_dollars() -> None:
         cost_of(1, 0, prices, clients=1, workers=0)
     with pytest.raises(ProfileError, match="less than 0"):
         Prices(client=-1, worker=0)
+
+
+def test_data_workers_help_where_others_hold_up_the_loaders_workers() -> None:
+    """No bound has the others on the cores of the training: by the bounds it is what it can be."""
+    quick = (StageCost("dataset", "opaque", 0.0005, 0.0, bytes_out=4000),)
+    crowded = a_profile(others=14.0, stages=quick, resources=Resources(cores=2, workers=1))
+    assert is_held_up(crowded, crowded.resources)
+    assert not is_held_up(replace(crowded, others=0.0), crowded.resources)
+    asked = [replace(crowded.resources, data_workers=number) for number in (0, 1, 2, 8)]
+    alone, *helped = (point.prediction.rate for point in what_if(crowded, asked))
+    assert alone < 0.9 * min(bounds(crowded, crowded.resources).values())
+    assert helped[0] > 1.1 * alone
+    assert helped == sorted(helped), "those of no use have nothing to do"
 
 
 def test_a_sweep_has_a_knee() -> None:

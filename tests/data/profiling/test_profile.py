@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from penstock.data.profiling.report import report
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.profiles.measured import Measured
 from penstock.throughput.profiles.profile import Profile, Storage, loads
+from penstock.throughput.profiles.resources import Resources
+from penstock.throughput.profiles.stage import StageCost
 from tests.data.planes import eventually
 from tests.patience import patient
 
@@ -324,6 +327,19 @@ def test_answers_are_a_table_for_people(file: str) -> None:
     assert answer.exit_code == 0, answer.output
     assert "95 of 100 between" in answer.output
     assert "the least that gives 99 % of the best" in answer.output
+
+
+def test_cuts_are_not_compared_where_others_hold_up_the_loaders_workers() -> None:
+    from tests.throughput.programs import a_profile
+
+    crowded = a_profile(
+        others=14.0,
+        stages=(StageCost("dataset", "opaque", 0.0005, 0.0, bytes_out=4000),),
+        resources=Resources(cores=2, workers=1),
+        stalled=0.5,
+    )
+    assert "is not compared" in report(crowded)
+    assert "is not compared" not in report(replace(crowded, others=0.0))
 
 
 def test_whole_batches_of_a_dataset_are_not_called_samples(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.throughput.decision.cut_comparison import CutComparison, compare_cuts, in_words
 from penstock.throughput.decision.offload import unit
-from penstock.throughput.decision.what_if import Point, helps
+from penstock.throughput.decision.what_if import Point, helps, is_held_up
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits import capacity
 from penstock.throughput.limits.capacity import binding, bounds
@@ -65,6 +65,12 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f"no prediction: {error}"
         return
     yield ""
+    if is_held_up(profile, now):
+        yield (
+            "what data workers should make of a batch is not compared: other programs hold up the "
+            "loader's workers; profile again without them"
+        )
+        return
     yield from _cuts(compare_cuts(profile, replace(now, data_workers=CUT_FOR)), unit(profile))
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.throughput.decision.offload import decide
-from penstock.throughput.limits.capacity import Placement
-from penstock.throughput.loop.prediction import Prediction, predict
+from penstock.throughput.limits.capacity import Placement, bounds
+from penstock.throughput.loop.prediction import Prediction, predict, whole_batches
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 
 NEAR: Final = 0.99
+HELD_UP: Final = 0.9
+"""Of what the bounds allow: a program that does less is held up by what no bound has."""
+SHARES: Final = (0.25, 0.5, 0.625, 0.75, 0.875, 1.0)
 COPIES_BESIDE: Final = "pinned, non_blocking copies"
 """Who trains on a device and holds its thread up with copies may do that."""
 
@@ -42,14 +45,37 @@ def what_if(
         as_it_is = what_if(profile, asked)
         beside = what_if(profile.with_copies_overlapped(), asked)
         return [_or_not(one, other) for one, other in zip(beside, as_it_is, strict=True)]
-    points = []
-    for resources in asked:
-        placement = Placement()
-        if resources.data_workers:
-            chosen = decide(profile, resources, least_gain=0.0).chosen
-            placement = chosen.placement
-        points.append(Point(resources, placement, predict(profile, resources, placement)))
-    return points
+    return [_best_use(profile, resources) for resources in asked]
+
+
+def is_held_up(profile: Profile, resources: Resources) -> bool:
+    """Whether others on its cores hold its workers up by more than the bounds say.
+
+    A bound is what a resource allows by itself. Where others want the same cores it is the loop
+    that says how far a program is from it.
+    """
+    alone = replace(resources, data_workers=0)
+    if not alone.workers or not profile.others:
+        return False
+    least = min(bounds(profile, alone).values())
+    return predict(profile, alone).rate < HELD_UP * least
+
+
+def _best_use(profile: Profile, resources: Resources) -> Point:
+    """The share and cut that the bounds have as best, or what the loop has, where they differ."""
+    if not resources.data_workers:
+        return Point(resources, Placement(), predict(profile, resources))
+    chosen = decide(profile, resources, least_gain=0.0).chosen.placement
+    found = [predict(profile, resources, chosen)]
+    placements = [chosen]
+    if is_held_up(profile, resources):
+        most = resources.data_workers
+        for number in sorted({1, -(-most // 2), most}):  # more than are of use have nothing to do
+            fewer = replace(resources, data_workers=number)
+            placements += [whole_batches(profile, fewer, share) for share in SHARES]
+            found += [predict(profile, fewer, one) for one in placements[-len(SHARES) :]]
+    best = max(range(len(found)), key=lambda at: found[at].rate)
+    return Point(resources, placements[best], found[best])
 
 
 def _or_not(beside: Point, as_it_is: Point) -> Point:
