@@ -65,13 +65,8 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f"no prediction: {error}"
         return
     yield ""
-    if is_held_up(profile, now):
-        yield (
-            "what data workers should make of a batch is not compared: other programs hold up the "
-            "loader's workers; profile again without them"
-        )
-        return
-    yield from _cuts(compare_cuts(profile, replace(now, data_workers=CUT_FOR)), unit(profile))
+    compared = compare_cuts(profile, replace(now, data_workers=CUT_FOR))
+    yield from _cuts(compared, unit(profile), held_up=is_held_up(profile, now))
 
 
 def of_rate(value: float) -> str:
@@ -79,15 +74,21 @@ def of_rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _cuts(compared: CutComparison, each: str) -> Iterator[str]:
+def _cuts(compared: CutComparison, each: str, *, held_up: bool) -> Iterator[str]:
     """What data workers should make of each batch."""
     title = f"what {CUT_FOR} data workers should make"
     yield f"{title:{_WIDTH}} {each:>22}"
     for one in sorted(compared.options, key=lambda option: -option.rate):
         rate = of_rate(one.rate) if one.cut else "-"
-        pays = "  <- pays" if one == compared.chosen else ""
+        pays = "  <- pays" if one == compared.chosen and not held_up else ""
         yield f"{in_words(one):{_WIDTH}} {rate:>22}   {one.why}{pays}"
-    yield compared.why
+    if held_up:
+        yield (
+            "which of them pays is not known: these are limits, and other programs hold up the "
+            "loader's workers, which no limit has; profile again without them"
+        )
+    else:
+        yield compared.why
 
 
 def _way(profile: Profile, name: str, point: Point) -> str:
