@@ -276,6 +276,8 @@ class TrainingProcess(Message):
     """Optimizer steps after its first, of a process that has joined a group; 0: unknown."""
     step_seconds: Annotated[Seconds, Field(exclude_if=_unsaid)] = 0.0
     """The time that they took, up to the newest of them."""
+    queued: Annotated[Seconds, Field(exclude_if=_unsaid)] = 0.0
+    """Of the seconds since its last step: what a thread of it was ready to run, and had no core."""
     saves: Annotated[bool, Field(exclude_if=_unsaid)] = False
     """Whether it has written or taken up a checkpoint."""
 
@@ -305,6 +307,8 @@ class ProcessLook(Message):
     """How often its main thread has gone to sleep by itself so far."""
     sleeps_in: Annotated[str, Field(max_length=64, exclude_if=_unsaid)] = ""
     """The kernel's function in which its main thread sleeps, where the agent may know."""
+    wanders: Annotated[bool, Field(exclude_if=_unsaid)] = False
+    """Whether its main thread was in several places within this look."""
 
 
 class AgentReport(Message):

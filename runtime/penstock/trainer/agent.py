@@ -66,6 +66,7 @@ from penstock.trainer.launch.restarts import RestartedProgram
 from penstock.trainer.process_meter import ProcessMeter
 from penstock.trainer.processes import Processes
 from penstock.trainer.snapshot.keeper import BREAKPOINT_SECONDS, MEMORY, SnapshotKeeper
+from penstock.trainer.standstill.run_queue import RunQueues
 from penstock.trainer.standstill.stacks import FOLDER, Stacks
 
 logger = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class Agent:
         self._life = secrets.token_hex(8)
         self._processes = Processes()
         self._stacks = Stacks()
+        self._run_queues = RunQueues()
         self._look = 0
         self._shown: tuple[ProcessLook, ...] = ()
         self._ended_hung = ("", 0)  # by which trainer, and which of its orders
@@ -328,7 +330,9 @@ class Agent:
             usage=usage,
             life=self._life,
             launched=0 if self._replica_pods else self._ranks,
-            processes=self._processes.read(gone_too=state is ProcessState.EXITED),
+            processes=self._run_queues.note(
+                self._processes.read(gone_too=state is ProcessState.EXITED)
+            ),
             duplicates=self._processes.duplicates,
             looks=bool(self._processes.name),
             look=self._look,

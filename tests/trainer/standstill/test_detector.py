@@ -12,6 +12,7 @@ from penstock.trainer.standstill.detector import (
     GRACE_SECONDS,
     LOOK_SECONDS,
     LOOKS,
+    WORKS_SECONDS,
     Detector,
     Heard,
     causes_of,
@@ -32,6 +33,9 @@ class Job:
         self.last = [0.0] * ranks
         self.stacks: list[Callable[[], tuple[Frame, ...]]] = [lambda: SUM] * ranks
         self.answers = [True] * ranks
+        self.states = ["S"] * ranks
+        self.no_core = [0.0] * ranks
+        """Of the time since its last step, the part that a rank waits for a core."""
         self._answered = [0] * ranks
 
     def run(self, seconds: float, steps: Iterable[float] = (), stuck: bool = False) -> None:
@@ -51,10 +55,12 @@ class Job:
         for rank, last in enumerate(self.last):
             if look and self.answers[rank] and self._answered[rank] != look:
                 self._answered[rank] = look
-                shown = {1: Look("S", 0.0, self.stacks[rank]())}
+                shown = {1: Look(self.states[rank], 0.0, self.stacks[rank]())}
                 self.detector.show(rank, look, shown)
             if self.now % 1.0 < TICK or look:
-                self.detector.hear(rank, {1: Heard(self.now - last, len(self.last))}, self.now)
+                idle = self.now - last
+                heard = Heard(idle, len(self.last), idle * self.no_core[rank])
+                self.detector.hear(rank, {1: heard}, self.now)
 
     @property
     def named(self) -> list[int]:
@@ -173,3 +179,35 @@ def test_of_one_beside_whom_another_works_that_is_said() -> None:
     job.run(6, stuck=True)
     assert job.named == [0]
     assert "process 1 of worker-1 works" in job.detector.standing[0].moves
+
+
+def test_an_evaluation_that_returns_to_the_same_places_has_two_minutes() -> None:
+    job = Job(2)
+    within = [0]
+
+    def evaluates() -> tuple[Frame, ...]:
+        within[0] += 1
+        inner = (Frame("/home/me/model.py", 5, "forward"),) if within[0] % LOOKS == 1 else ()
+        return (*inner, Frame("/home/me/train.py", 91, "evaluate"))
+
+    for rank in range(2):
+        job.stacks[rank], job.states[rank] = evaluates, "R"
+    job.run(30, steps=[1.0] * 30)
+    job.run(WORKS_SECONDS - 10, stuck=True)
+    assert within[0] >= LOOKS
+    assert job.named == []
+    job.run(50, stuck=True)
+    assert job.named == [0, 1], "it may be a loop that never ends"
+
+
+def test_a_rank_without_a_core_is_not_named_and_nor_is_who_waits_for_it() -> None:
+    job = Job(2)
+    job.stacks[0] = lambda: LOCK
+    job.run(30, steps=[1.0] * 30)
+    job.no_core[0], job.states[0] = 0.9, "R"
+    job.run(40, stuck=True)
+    assert job.detector.look or job.detector._not_before > 0, "the other one was suspected"
+    assert job.named == []
+    job.run(60, stuck=True)
+    assert job.named == [0], "with what it had of a core it would have taken a step"
+    assert "s of it without a core" in str(job.detector.standing[0])

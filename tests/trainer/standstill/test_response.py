@@ -67,6 +67,12 @@ def test_it_is_early_until_the_usual_pause_is_exceeded_by_what_the_job_says() ->
     assert verdict(standing=standing(idle=61.0, usual=30.0), now=one.at + 2.0) is Step.WAIT
 
 
+def test_a_wait_for_a_core_is_no_part_of_it() -> None:
+    one = standing(idle=100.0, queued=90.0)
+    assert verdict(standing=one) is Step.WAIT
+    assert verdict(standing=replace(one, idle=160.0)) is Step.END
+
+
 def test_what_was_seen_a_while_ago_is_looked_at_again() -> None:
     assert verdict(now=STANDING.at + FRESH_SECONDS + 0.1) is Step.LOOK
 

@@ -37,6 +37,21 @@ process = subprocess.Popen([sys.executable, "-S", "-c", child], stdout=subproces
 print("ready", flush=True)
 process.wait()
 """
+EVALUATES = """
+def forward(): return sum(range(2000))
+def evaluate():
+    while True: forward(), sum(range(20000))
+print("ready", flush=True)
+evaluate()
+"""
+SPINS = """
+def spin():
+    number = 1
+    while True:
+        number = number * 3 % 1000003
+print("ready", flush=True)
+spin()
+"""
 BECOMES_ANOTHER = """
 import os
 print("ready", flush=True)
@@ -98,6 +113,16 @@ def test_a_process_that_became_another_program_is_not_ended_by_the_question(foun
         while Path(f"/proc/{pid}/comm").read_text() != "sleep\n":
             pass
         assert look(found, pid).frames == ()
+
+
+def test_who_works_is_in_several_places_within_one_look_and_a_loop_is_not(found: Stacks) -> None:
+    with running(found, EVALUATES) as pid:
+        while not look(found, pid).wanders:
+            pass
+    with running(found, SPINS) as pid:
+        while "spin" not in [frame.function for frame in look(found, pid).frames]:
+            pass
+        assert not any(look(found, pid).wanders for _ in range(3))
 
 
 def test_a_process_that_is_gone_shows_nothing(found: Stacks) -> None:

@@ -8,8 +8,13 @@ before are part of it. A process that has paused for longer, by `GRACE_SECONDS` 
 What they show decides:
 
 - a process that was elsewhere in each look works, at an evaluation say: nothing is said, and it is
-  looked at again after `AGAIN_SECONDS`;
+  looked at again after `AGAIN_SECONDS`; one that was in several places, and returned to some, may
+  work or be in a loop that calls others: it is named only after `WORKS_SECONDS` more;
 - those that only wait for other processes are not the cause, unless all of them do.
+
+What a process has waited for a core since its last step is no part of its pause: it could not have
+taken a step then. So one that is starved is suspected later by as much, and who waits for it is not
+named meanwhile.
 
 Guarantees: nothing is said of a process before it was looked at; what was said is taken back with
 the next step of the process, or with its end; nobody is asked for anything while training goes on.
@@ -30,6 +35,7 @@ from penstock.trainer.standstill.stack import (
     movement,
     moves_on,
     place_of,
+    wanders,
 )
 
 GRACE_SECONDS: Final = 5.0
@@ -39,6 +45,8 @@ FIRST_SECONDS: Final = 120.0
 KNOWN_STEPS: Final = 5
 REMEMBERED: Final = 256
 """Pauses of a process that are remembered."""
+WORKS_SECONDS: Final = 120.0
+"""The same with one that may be at work, beyond what it has with others."""
 LOOKS: Final = 3
 LOOK_SECONDS: Final = 1.2
 """Between two looks: agents report once a second."""
@@ -56,10 +64,14 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What one process says: seconds since its last step, and of how many it is one."""
+    """What one process says: seconds since its last step, and of how many it is one.
+
+    ``queued``: for how many of these it was ready to run, and had no core.
+    """
 
     idle: float
     world_size: int = 1
+    queued: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,7 @@ class Standing:
         moves: by what its machine says that it, or one that it may wait for, moves nevertheless;
             "": nothing does.
         world_size: processes in its group.
+        queued: of the seconds without a step, those in which it had no core.
     """
 
     rank: int
@@ -88,6 +101,7 @@ class Standing:
     at: float = 0.0
     moves: str = ""
     world_size: int = 1
+    queued: float = 0.0
 
     @property
     def key(self) -> Key:
@@ -96,8 +110,9 @@ class Standing:
 
     def __str__(self) -> str:
         where = f": {self.place}" if self.place is not None else ""
+        starved = f", {self.queued:.0f} s of it without a core" if self.queued >= 1 else ""
         return (
-            f"process {self.pid} has taken no step for {self.idle:.0f} s (at most "
+            f"process {self.pid} has taken no step for {self.idle:.0f} s{starved} (at most "
             f"{self.usual:.0f} s before): {self.kind}{where}"
         )
 
@@ -113,6 +128,10 @@ class _Process:
     @property
     def last_step(self) -> float:
         return self.at - self.heard.idle
+
+    def paused(self, now: float) -> float:
+        """For how long it has taken no step though it had a core."""
+        return now - self.last_step - self.heard.queued
 
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -194,8 +213,16 @@ class Detector:
             (rank, pid)
             for rank, processes in self._processes.items()
             for pid, one in processes.items()
-            if now - one.last_step > one.patience and now - one.at <= SILENT_SECONDS
+            if one.paused(now) > one.patience and now - one.at <= SILENT_SECONDS
         ]
+
+    def _starved(self, now: float) -> bool:
+        """Whether one of those that have taken no step for too long had no core meanwhile."""
+        return any(
+            one.paused(now) <= one.patience < now - one.last_step
+            for processes in self._processes.values()
+            for one in processes.values()
+        )
 
     def _ask(self, now: float) -> None:
         self._number += 1
@@ -207,15 +234,20 @@ class Detector:
         seconds = self._began[-1] - self._began[0]
         suspected = {key: self._processes[key[0]][key[1]] for key in self._suspected(now)}
         looks = {key: [one[key] for one in self._looks if key in one] for key in suspected}
-        still = {key: each for key, each in looks.items() if not moves_on(each)}
+        still = {
+            key: each
+            for key, each in looks.items()
+            if not self._may_work(suspected[key], each, seconds, now)
+        }
         kinds = {
             key: kind_of(each, seconds, suspected[key].heard.world_size)
             for key, each in still.items()
         }
         places = {key: place_of(each[-1].frames) if each else None for key, each in still.items()}
         causes = causes_of(kinds, places)
-        if len(still) < len(looks) and all(kinds[key] is Kind.COLLECTIVE for key in causes):
-            causes = []  # they wait for one that works
+        works = len(still) < len(looks) or self._starved(now)
+        if works and all(kinds[key] is Kind.COLLECTIVE for key in causes):
+            causes = []  # they wait for one that works, or would if it had a core
         self.standing = tuple(
             Standing(
                 rank=key[0],
@@ -227,12 +259,23 @@ class Detector:
                 at=now,
                 moves=movement(looks[key], seconds) or self._works_beside(key, seconds, now),
                 world_size=suspected[key].heard.world_size,
+                queued=suspected[key].heard.queued,
             )
             for key in sorted(causes)
         )
         self._rest()
         if not self.standing:
             self._not_before = now + AGAIN_SECONDS
+
+    def _may_work(
+        self, process: _Process, looks: Sequence[Look], seconds: float, now: float
+    ) -> bool:
+        """Whether a process that was looked at is to be left alone for now."""
+        if moves_on(looks):
+            return True
+        waits = kind_of(looks, seconds, process.heard.world_size) is Kind.COLLECTIVE
+        early = process.paused(now) <= process.patience + WORKS_SECONDS
+        return early and not waits and wanders(looks)
 
     def _works_beside(self, key: Key, seconds: float, now: float) -> str:
         """Whether another process of the same world does something else than wait in a collective.
@@ -248,7 +291,7 @@ class Detector:
                     continue
                 seen = [one[rank, pid] for one in self._looks if (rank, pid) in one]
                 waits = kind_of(seen, seconds, world_size) is Kind.COLLECTIVE
-                if moves_on(seen) or (not waits and movement(seen, seconds)):
+                if moves_on(seen) or (not waits and (wanders(seen) or movement(seen, seconds))):
                     return f"process {pid} of worker-{rank} works, and it may wait for that"
         return ""
 

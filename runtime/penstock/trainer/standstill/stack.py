@@ -93,6 +93,7 @@ class Look:
         tree_io_bytes: that these have read and written so far, from files and pipes.
         wakeups: how often its main thread has gone to sleep by itself so far.
         sleeps_in: the kernel's function in which its main thread sleeps; "": not known.
+        wanders: whether its main thread was in several places within this look.
     """
 
     state: str
@@ -102,6 +103,7 @@ class Look:
     tree_io_bytes: int = 0
     wakeups: int = 0
     sleeps_in: str = ""
+    wanders: bool = False
 
 
 def main_thread(written: str) -> tuple[Frame, ...]:
@@ -126,6 +128,19 @@ def moves_on(looks: Sequence[Look]) -> bool:
     """
     seen = [_place(look.frames) for look in looks if look.frames]
     return len(seen) > 1 and len(set(seen)) == len(seen)
+
+
+def wanders(looks: Sequence[Look]) -> bool:
+    """Whether a process was seen in several places: it may work, or be in a loop of many calls.
+
+    An evaluation returns to the same few places with every batch.
+    """
+    return are_elsewhere([look.frames for look in looks]) or any(look.wanders for look in looks)
+
+
+def are_elsewhere(frames: Sequence[tuple[Frame, ...]]) -> bool:
+    """Whether these stacks of one process show several places, as `wanders` has it."""
+    return len({_place(one) for one in frames if one}) > 1
 
 
 def movement(looks: Sequence[Look], seconds: float) -> str:

@@ -22,7 +22,7 @@ import psutil
 
 from penstock.job.protocol import MAX_PROCESSES, CallFrame, ProcessLook
 from penstock.trainer.standstill.native_threads import native_threads
-from penstock.trainer.standstill.stack import main_thread
+from penstock.trainer.standstill.stack import Frame, are_elsewhere, main_thread
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,9 @@ SIGNAL: Final = 43
 """A real-time signal that nothing is known to use."""
 WRITES_SECONDS: Final = 0.6
 """What a process gets to write its stack."""
+STACKS: Final = 6
+"""Of each process in one look, as far as it has time for them: one that works is in several places,
+if seldom in some of them."""
 _POLL_SECONDS: Final = 0.02
 _MOST_BYTES: Final = 1 << 20
 _SHOWN_BYTES: Final = 16384
@@ -53,18 +56,17 @@ class Stacks:
     async def look(self, pids: Collection[int]) -> tuple[ProcessLook, ...]:
         """Look at these processes, those that live; none waits for another."""
         chosen = sorted(pids)[:MAX_PROCESSES]
-        begun = {pid: self._ask(pid) for pid in chosen}
         deadline = asyncio.get_running_loop().time() + WRITES_SECONDS
-        written = dict.fromkeys(chosen, "")
-        while asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_POLL_SECONDS)
-            before, written = written, {pid: self._read(pid, begun[pid]) for pid in chosen}
-            if written == before and all(
-                text for pid, text in written.items() if begun[pid] is not None
-            ):
-                break
+        written = await self._write(chosen, deadline)
         self._say(written)
-        looks = (_look(pid, text) for pid, text in written.items())
+        seen = {pid: [main_thread(text)] for pid, text in written.items()}
+        for _ in range(STACKS - 1):
+            again = [pid for pid, frames in seen.items() if frames[0] and not are_elsewhere(frames)]
+            if not again or asyncio.get_running_loop().time() >= deadline:
+                break
+            for pid, text in (await self._write(again, deadline)).items():
+                seen[pid].append(main_thread(text))
+        looks = (_look(pid, frames) for pid, frames in seen.items())
         return tuple(one for one in looks if one is not None)
 
     def moved_on(self) -> None:
@@ -74,6 +76,19 @@ class Stacks:
     def close(self) -> None:
         """Remove the files."""
         self._folder.cleanup()
+
+    async def _write(self, pids: Collection[int], deadline: float) -> dict[int, str]:
+        """Have each write its stack once; "" of those that had not by then."""
+        begun = {pid: self._ask(pid) for pid in pids}
+        written = dict.fromkeys(pids, "")
+        while asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+            before, written = written, {pid: self._read(pid, begun[pid]) for pid in pids}
+            if written == before and all(
+                text for pid, text in written.items() if begun[pid] is not None
+            ):
+                break
+        return written
 
     def _file(self, pid: int) -> Path:
         return Path(self._folder.name) / str(pid)
@@ -121,7 +136,7 @@ def _handles(pid: int) -> bool:
     return False
 
 
-def _look(pid: int, text: str) -> ProcessLook | None:
+def _look(pid: int, seen: list[tuple[Frame, ...]]) -> ProcessLook | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         process = psutil.Process(pid)
@@ -133,7 +148,7 @@ def _look(pid: int, text: str) -> ProcessLook | None:
     used, moved = _sums(tree)
     frames = (
         CallFrame(path=one.path[-_PATH:], line=one.line, function=one.function[:_NAME])
-        for one in main_thread(text)
+        for one in next((each for each in reversed(seen) if each), ())
     )
     return ProcessLook(
         pid=pid,
@@ -144,6 +159,7 @@ def _look(pid: int, text: str) -> ProcessLook | None:
         tree_io_bytes=moved,
         wakeups=wakeups,
         sleeps_in=_sleeps_in(pid),
+        wanders=are_elsewhere(seen),
     )
 
 
