@@ -15,19 +15,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import random
-import shutil
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 from transformers.trainer_callback import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from penstock.trainer.callbacks.loop_snapshots import LoopSnapshots
 
+logger = logging.getLogger(__name__)
+
 _FOLDER: Final = "snapshots"
+_LAST_FILE: Final = "trainer_state.json"
+"""Of a checkpoint: what the Trainer writes when all else of it is there."""
 
 
 class Snapshots(TrainerCallback):
@@ -39,23 +42,26 @@ class Snapshots(TrainerCallback):
         self._snapshots = LoopSnapshots(self._output / _FOLDER, every_steps)
 
     def resume(self) -> str | None:
-        """A folder for ``resume_from_checkpoint``; None: there is nothing to go on from."""
-        last: Any = get_last_checkpoint
-        own = last(str(self._output)) if self._output.is_dir() else None
-        done = -1 if own is None else int(own.rpartition("-")[2])
+        """A folder for ``resume_from_checkpoint``; None: there is nothing to go on from.
+
+        A checkpoint that the Trainer did not finish is passed over for the one before it.
+        """
+        done, own = _newest_whole(self._output)
         restored = self._snapshots.restore(done)
         if restored is None:
             return own
-        folder = self._snapshots.folder / f"checkpoint-{restored.step}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         state = restored.state
-        torch.save(state["model"], folder / "pytorch_model.bin")
-        torch.save(state["optimizer"], folder / "optimizer.pt")
-        torch.save(state["scheduler"], folder / "scheduler.pt")
-        torch.save(_random_of(state["random"]), folder / "rng_state.pth")
-        (folder / "trainer_state.json").write_text(state["trainer"], encoding="utf-8")
-        return str(folder)
+
+        def write(folder: Path) -> None:
+            folder.mkdir()
+            torch.save(state["model"], folder / "pytorch_model.bin")
+            torch.save(state["optimizer"], folder / "optimizer.pt")
+            torch.save(state["scheduler"], folder / "scheduler.pt")
+            torch.save(_random_of(state["random"]), folder / "rng_state.pth")
+            (folder / _LAST_FILE).write_text(state["trainer"], encoding="utf-8")
+
+        folder = self._snapshots.write(f"checkpoint-{restored.step}", write)
+        return own if folder is None else str(folder)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Called by the Trainer."""
@@ -75,6 +81,23 @@ class Snapshots(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Called by the Trainer."""
         self._snapshots.close()
+
+
+def _newest_whole(output: Path) -> tuple[int, str | None]:
+    """The Trainer's newest checkpoint that it had time to finish: its step, and its folder."""
+    found = [
+        (int(path.name.removeprefix("checkpoint-")), path)
+        for path in output.glob("checkpoint-*")
+        if path.name.removeprefix("checkpoint-").isdigit()
+    ]
+    for step, path in sorted(found, reverse=True):
+        try:
+            json.loads((path / _LAST_FILE).read_bytes())
+        except (OSError, ValueError) as error:
+            logger.warning("%s is not whole, and is passed over: %s", path, error)
+        else:
+            return step, str(path)
+    return -1, None
 
 
 def _random() -> dict[str, Any]:

@@ -13,6 +13,9 @@ where there is none; pass it the path of a checkpoint of your own for when that 
 
 from __future__ import annotations
 
+import logging
+import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from penstock.trainer.callbacks.loop_snapshots import LoopSnapshots
+
+logger = logging.getLogger(__name__)
 
 
 class Snapshots(Callback):
@@ -33,18 +38,19 @@ class Snapshots(Callback):
         """A file for ``ckpt_path``; None: there is nothing to go on from.
 
         Args:
-            own: a checkpoint that Lightning has written.
+            own: a checkpoint that Lightning has written. One that it did not finish is passed over
+                for the newest of the others beside it.
+
+        Raises:
+            FileNotFoundError: there is no such file.
         """
-        done = -1
-        if own is not None:
-            done = int(torch.load(own, map_location="cpu", weights_only=False)["global_step"])
+        done, whole = (-1, None) if own is None else _newest_whole(Path(own))
         restored = self._snapshots.restore(done)
         if restored is None:
-            return None if own is None else str(own)
-        path = self._snapshots.folder / f"step-{restored.step}.ckpt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(restored.state, path)
-        return str(path)
+            return whole
+        state = restored.state
+        path = self._snapshots.write(f"step-{restored.step}.ckpt", partial(torch.save, state))
+        return whole if path is None else str(path)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -58,3 +64,17 @@ class Snapshots(Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Called by Lightning."""
         self._snapshots.close()
+
+
+def _newest_whole(own: Path) -> tuple[int, str | None]:
+    """The step and the path of a checkpoint, or of the newest beside it if that is damaged."""
+    own.stat()
+    others = [path for path in own.parent.glob("*.ckpt") if path.name != own.name]
+    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in (own, *others):
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=False)
+            return int(state["global_step"]), str(path)
+        except (OSError, EOFError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
+            logger.warning("%s is not whole, and is passed over: %s", path, error)
+    return -1, None

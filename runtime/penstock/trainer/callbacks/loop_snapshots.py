@@ -8,8 +8,12 @@ loop. What has no plain form is named once, and nothing is kept: the loop's own 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +77,49 @@ class LoopSnapshots:
         logger.info("going on from the snapshot of step %d in %s", restored.step, restored.place)
         return restored
 
+    def write(self, name: str, write: Callable[[Path], None]) -> Path | None:
+        """Have ``write`` make a file or folder of the loop's own form; None: there is no room.
+
+        What was written so for a process before this one goes first. Where the loop's folder takes
+        nothing, a temporary one does.
+        """
+        kind = f"{name.rpartition('-')[0]}-*{Path(name).suffix}"
+        for old in self.folder.glob(kind):
+            _remove(old)
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path)
+        except (OSError, RuntimeError) as error:  # a file of PyTorch's that ends raises the latter
+            with contextlib.suppress(OSError):
+                _remove(path)
+            logger.warning("%s cannot be written: %s", path, error)
+        else:
+            return path
+        try:
+            path = Path(tempfile.mkdtemp(prefix="penstock-snapshot-")) / name
+            write(path)
+        except (OSError, RuntimeError) as error:
+            with contextlib.suppress(OSError):
+                _remove(path.parent)
+            logger.warning(
+                "nor is there room for temporary files: %s; the loop's own checkpoints are all "
+                "there is",
+                error,
+            )
+            return None
+        logger.warning("the snapshot is in %s instead", path)
+        return path
+
     def close(self) -> None:
         """The loop has ended well: leave the agent's memory."""
         self._states.abandon(1.0)
         self._states.close()
+
+
+def _remove(path: Path) -> None:
+    """A file, or a folder with all that is in it; it may be gone."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
