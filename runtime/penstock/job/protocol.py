@@ -278,6 +278,8 @@ class TrainingProcess(Message):
     """The time that they took, up to the newest of them."""
     queued: Annotated[Seconds, Field(exclude_if=_unsaid)] = 0.0
     """Of the seconds since its last step: what a thread of it was ready to run, and had no core."""
+    used: Annotated[Seconds, Field(exclude_if=_unsaid)] = 0.0
+    """CPU seconds since then, of it and of what it has started; of longer pauses alone."""
     saves: Annotated[bool, Field(exclude_if=_unsaid)] = False
     """Whether it has written or taken up a checkpoint."""
 

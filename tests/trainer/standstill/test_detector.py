@@ -34,6 +34,8 @@ class Job:
         self.stacks: list[Callable[[], tuple[Frame, ...]]] = [lambda: SUM] * ranks
         self.answers = [True] * ranks
         self.states = ["S"] * ranks
+        self.used = [0.0] * ranks
+        """CPU seconds since its last step."""
         self.no_core = [0.0] * ranks
         """Of the time since its last step, the part that a rank waits for a core."""
         self._answered = [0] * ranks
@@ -59,7 +61,7 @@ class Job:
                 self.detector.show(rank, look, shown)
             if self.now % 1.0 < TICK or look:
                 idle = self.now - last
-                heard = Heard(idle, len(self.last), idle * self.no_core[rank])
+                heard = Heard(idle, len(self.last), idle * self.no_core[rank], self.used[rank])
                 self.detector.hear(rank, {1: heard}, self.now)
 
     @property
@@ -211,3 +213,24 @@ def test_a_rank_without_a_core_is_not_named_and_nor_is_who_waits_for_it() -> Non
     job.run(60, stuck=True)
     assert job.named == [0], "with what it had of a core it would have taken a step"
     assert "s of it without a core" in str(job.detector.standing[0])
+
+
+def test_a_loop_is_named_without_delay_though_it_has_seldom_a_core() -> None:
+    job = Job(2)
+    job.stacks[0] = lambda: LOCK
+    job.run(30, steps=[1.0] * 30)
+    job.no_core[0], job.states[0], job.used[0] = 0.8, "R", 1.5
+    job.run(12, stuck=True)
+    assert job.named == [0], "its steps took less CPU than it has had since"
+
+
+def test_a_rank_that_gets_a_core_again_later_is_named_soon_if_it_hangs() -> None:
+    job = Job(2)
+    job.stacks[0] = lambda: LOCK
+    job.run(30, steps=[1.0] * 30)
+    job.no_core[0] = 0.9
+    job.run(12, stuck=True)
+    assert job.named == []
+    job.no_core[0] = 0.0
+    job.run(GRACE_SECONDS + LOOKS * LOOK_SECONDS + 2, stuck=True)
+    assert job.named == [0]

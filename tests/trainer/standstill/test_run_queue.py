@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.job.protocol import TrainingProcess
-from penstock.trainer.standstill.run_queue import PAUSE_SECONDS, RunQueues, waits_of
+from penstock.trainer.standstill.run_queue import PAUSE_SECONDS, RunQueues, times_of
 
 SPINS = "while True: pass"
 WAITS_FOR_ONE = f"""
@@ -45,12 +45,15 @@ class Pauses:
         self.last_step = time.monotonic() - 2 * PAUSE_SECONDS
 
     def queued(self) -> float:
+        return self.noted().queued
+
+    def noted(self) -> TrainingProcess:
         process = TrainingProcess(
             pid=self.pid, seconds=60.0, idle=time.monotonic() - self.last_step
         )
         noted = self.queues.note((process,))
         assert noted is not None
-        return noted[0].queued
+        return noted[0]
 
 
 def test_who_shares_a_core_waits_for_it_and_who_sleeps_does_not() -> None:
@@ -60,12 +63,15 @@ def test_who_shares_a_core_waits_for_it_and_who_sleeps_does_not() -> None:
         while starved.queued() < 1.0:
             time.sleep(0.1)
         assert sleeps.queued() < 0.5
+        while starved.noted().used < 0.2:
+            time.sleep(0.1)
+        assert sleeps.noted().used < 0.1
 
 
 def test_the_wait_of_what_a_process_has_started_is_its_own() -> None:
     with on_one_core(SPINS, SPINS, WAITS_FOR_ONE) as pids:
         waits = Pauses(pids[2])
-        while len({pid for pid, _ in waits_of(pids[2])}) < 2:
+        while len({pid for pid, _ in times_of(pids[2])}) < 2:
             time.sleep(0.02)
         waits.queued()
         while waits.queued() < 1.0:

@@ -14,7 +14,8 @@ What they show decides:
 
 What a process has waited for a core since its last step is no part of its pause: it could not have
 taken a step then. So one that is starved is suspected later by as much, and who waits for it is not
-named meanwhile.
+named meanwhile. That holds until it has used more CPU than in any pause before, by
+`MORE_CPU_SECONDS` or a quarter: a step that is as ever would be done by then.
 
 Guarantees: nothing is said of a process before it was looked at; what was said is taken back with
 the next step of the process, or with its end; nobody is asked for anything while training goes on.
@@ -45,6 +46,7 @@ FIRST_SECONDS: Final = 120.0
 KNOWN_STEPS: Final = 5
 REMEMBERED: Final = 256
 """Pauses of a process that are remembered."""
+MORE_CPU_SECONDS: Final = 1.0
 WORKS_SECONDS: Final = 120.0
 """The same with one that may be at work, beyond what it has with others."""
 LOOKS: Final = 3
@@ -66,12 +68,14 @@ Key = tuple[int, int]
 class Heard:
     """What one process says: seconds since its last step, and of how many it is one.
 
-    ``queued``: for how many of these it was ready to run, and had no core.
+    ``queued``: for how many of these it was ready to run, and had no core; ``used``: CPU seconds,
+    as far as they are known.
     """
 
     idle: float
     world_size: int = 1
     queued: float = 0.0
+    used: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,8 @@ class _Process:
     pauses: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     usual: float = 0.0
     """The longest of the pauses; kept, as it is asked for far more often than one is added."""
+    most_used: float = 0.0
+    """CPU seconds in any pause so far."""
 
     @property
     def last_step(self) -> float:
@@ -131,7 +137,9 @@ class _Process:
 
     def paused(self, now: float) -> float:
         """For how long it has taken no step though it had a core."""
-        return now - self.last_step - self.heard.queued
+        usual = self.most_used + max(MORE_CPU_SECONDS, self.most_used / 4)
+        starved = self.heard.queued if self.heard.used <= usual else 0.0
+        return now - self.last_step - starved
 
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -172,10 +180,11 @@ class Detector:
                     known_of[pid] = _Process(heard, now)
                     self._count += 1
                 continue
-            before = known.last_step
+            before, used = known.last_step, known.heard.used
             known.heard, known.at = heard, now
             if (pause := known.last_step - before) > 0.5:  # clocks are read at different moments
                 known.pause(pause)
+                known.most_used = max(known.most_used, used)
                 self._stepped((rank, pid))
         if not known_of:
             del self._processes[rank]
@@ -245,8 +254,10 @@ class Detector:
         }
         places = {key: place_of(each[-1].frames) if each else None for key, each in still.items()}
         causes = causes_of(kinds, places)
-        works = len(still) < len(looks) or self._starved(now)
-        if works and all(kinds[key] is Kind.COLLECTIVE for key in causes):
+        starved = self._starved(now)
+        if (starved or len(still) < len(looks)) and all(
+            kinds[key] is Kind.COLLECTIVE for key in causes
+        ):
             causes = []  # they wait for one that works, or would if it had a core
         self.standing = tuple(
             Standing(
@@ -265,7 +276,7 @@ class Detector:
         )
         self._rest()
         if not self.standing:
-            self._not_before = now + AGAIN_SECONDS
+            self._not_before = now + (GRACE_SECONDS if starved else AGAIN_SECONDS)
 
     def _may_work(
         self, process: _Process, looks: Sequence[Look], seconds: float, now: float

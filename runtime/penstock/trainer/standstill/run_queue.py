@@ -16,7 +16,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import psutil
 
@@ -29,10 +29,17 @@ _SAME_STEP_SECONDS: Final = 0.25
 """Two reports give the moment of one step alike, but for when clocks were read."""
 
 
+class ThreadTimes(NamedTuple):
+    """Seconds that a thread has had a core, and has waited for one, so far."""
+
+    used: float = 0.0
+    waited: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Pause:
     last_step: float
-    waited: dict[tuple[int, int], float]
+    threads: dict[tuple[int, int], ThreadTimes]
     """By process and thread, as the pause was noticed."""
 
 
@@ -45,7 +52,7 @@ class RunQueues:
     def note(
         self, processes: tuple[TrainingProcess, ...] | None
     ) -> tuple[TrainingProcess, ...] | None:
-        """The same processes, each with what it has waited for a core since its last step."""
+        """The same processes, each with its use of cores and its wait for them in a pause."""
         if processes is None:
             return None
         now = time.monotonic()
@@ -58,30 +65,33 @@ class RunQueues:
 
     def _noted(self, process: TrainingProcess, now: float) -> TrainingProcess:
         last_step = now - process.idle
-        waited = waits_of(process.pid)
+        threads = times_of(process.pid)
         known = self._pauses.get(process.pid)
         if known is None or abs(known.last_step - last_step) > _SAME_STEP_SECONDS:
-            self._pauses[process.pid] = _Pause(last_step, waited)
+            self._pauses[process.pid] = _Pause(last_step, threads)
             return process
-        since = [seconds - known.waited.get(one, 0.0) for one, seconds in waited.items()]
-        longest = max(0.0, *since, 0.0)
-        return process.model_copy(update={"queued": min(longest, process.idle)})
+        queued, used = 0.0, 0.0
+        for thread, times in threads.items():
+            before = known.threads.get(thread, ThreadTimes())
+            queued = max(queued, times.waited - before.waited)
+            used += max(0.0, times.used - before.used)
+        return process.model_copy(update={"queued": min(queued, process.idle), "used": used})
 
 
-def waits_of(pid: int) -> dict[tuple[int, int], float]:
-    """What each thread of a process, and of what it has started, has waited for a core so far."""
+def times_of(pid: int) -> dict[tuple[int, int], ThreadTimes]:
+    """Of each thread of a process and of what it has started, those that live."""
     try:
         process = psutil.Process(pid)
         tree = [pid, *(child.pid for child in process.children(recursive=True))]
     except psutil.Error:
         return {}
-    found: dict[tuple[int, int], float] = {}
+    found: dict[tuple[int, int], ThreadTimes] = {}
     for one in tree:
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{one}/task").iterdir():
                 if len(found) >= MAX_THREADS:
                     return found
                 with contextlib.suppress(OSError, IndexError, ValueError):
-                    waited = int((task / "schedstat").read_text().split()[1])
-                    found[one, int(task.name)] = waited * 1e-9
+                    used, waited, *_ = map(int, (task / "schedstat").read_text().split())
+                    found[one, int(task.name)] = ThreadTimes(used * 1e-9, waited * 1e-9)
     return found

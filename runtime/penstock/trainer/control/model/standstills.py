@@ -74,7 +74,11 @@ class Standstills:
         trained = [one for one in report.processes or () if one.seconds is not None]
         runs = report.state is ProcessState.RUNNING and not report.draining
         self._pods[report.rank] = _Pod(report.incarnation, report.node, report.ends_hung)
-        heard = {one.pid: Heard(one.idle, one.world_size, one.queued) for one in trained if runs}
+        heard = {
+            one.pid: Heard(one.idle, one.world_size, one.queued, one.used)
+            for one in trained
+            if runs
+        }
         self._detector.hear(report.rank, heard, now)
         order = self._orders.get(report.rank)
         if order is not None and not (
