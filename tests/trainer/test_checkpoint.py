@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,3 +313,19 @@ def test_a_folder_that_is_a_file_is_called_so(tmp_path: Path) -> None:
     path.touch()
     with pytest.raises(CheckpointError, match="checkpoints: is no folder; it must be a folder in"):
         CheckpointDir(path).check_folder()
+
+
+def test_no_writer_is_left_that_frees_memory_while_the_interpreter_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow_to_free(*arguments: Any) -> PackedState:
+        packed = pack(*arguments)
+        weakref.finalize(packed, time.sleep, 0.5)
+        return packed
+
+    monkeypatch.setattr(checkpoint, "pack", slow_to_free)
+    checkpoints = CheckpointDir(tmp_path)
+    checkpoints.save(1, {"w": torch.ones(10)})
+    checkpoints.wait()
+    checkpoints.close()
+    assert "penstock-checkpoint" not in [thread.name for thread in threading.enumerate()]

@@ -47,6 +47,8 @@ from penstock.trainer.stored_states import Saved, StoredStates
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.2
+END_SECONDS: Final = 5.0
+"""For a writer that is through to free what it wrote."""
 PINNED_SHARE: Final = 4
 """The part of the pod's memory that may be page-locked for copies of the state: a quarter."""
 
@@ -88,6 +90,7 @@ class CheckpointDir:
         self._copier = copier or PinnedCopier(CudaTransport(), _most_pinned_bytes)
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
+        self._ending: threading.Thread | None = None  # the newest one, as long as it may live
         self._pending: _Waiting | None = None  # not on disk yet
         self._began: float | None = None  # when the write that is going on did
         self._failure = ""  # of the newest write
@@ -135,7 +138,7 @@ class CheckpointDir:
         with self._changed:
             self._pending = _Waiting(step, packed, to_disk)
             if self._writer is None:
-                self._writer = threading.Thread(
+                self._writer = self._ending = threading.Thread(
                     target=self._write_all, name="penstock-checkpoint", daemon=True
                 )
                 self._writer.start()
@@ -213,7 +216,15 @@ class CheckpointDir:
             self._storage.forget()
 
     def close(self) -> None:
-        """Leave the agent's memory to another session of this pod."""
+        """Leave the agent's memory to another session of this pod.
+
+        A writer that has nothing to do still frees what it wrote last. Were that in the middle when
+        the interpreter ends, the process would be aborted.
+        """
+        with self._changed:
+            ends = self._ending if self._is_idle() else None
+        if ends is not None:
+            ends.join(END_SECONDS)
         self._memory.close()
 
     # ------------------------------------------------------------------ with the lock
