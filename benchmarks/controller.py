@@ -151,11 +151,13 @@ async def apply_all(case: Case, cluster: World) -> tuple[float, list[float]]:
     return seconds, delays
 
 
-async def steady(cluster: World, case: Case, generator: random.Random) -> float:
+async def steady(
+    cluster: World, case: Case, generator: random.Random, jobs: int = STEADY_JOBS
+) -> float:
     """About two jobs a second."""
     watcher = cluster.watcher
     applied: dict[str, float] = {}
-    for number in range(STEADY_JOBS):
+    for number in range(jobs):
         name = f"steady-{number}"
         applied[name] = time.perf_counter()
         await cluster.api.create("elasticjobs.penstock.dev", job(name, case.workers))

@@ -42,6 +42,9 @@ LIMIT_SECONDS: Final = 900.0
 START_SECONDS: Final = 120.0
 """For an operator to start, on a machine that does other things, too."""
 _QUIET_SECONDS: Final = 5.0
+_ENDLESS: Final = frozenset({"leases", "configmaps"})
+"""What an operator asks for however little there is to do: its Leases, and how many shards there
+are."""
 _BOUND_WITHIN_SECONDS: Final = 2.0
 _RUNNING_WITHIN_SECONDS: Final = 3.0
 _READY_WITHIN_SECONDS: Final = 3.0
@@ -59,14 +62,14 @@ class Counting:
             return
         below = f"/{request.subresource}" if request.subresource else ""
         self.requests[f"{request.verb} {request.resource}{below}"] += 1
-        if request.resource != "leases":  # those never end
+        if request.resource not in _ENDLESS:
             self.last = time.monotonic()
 
     def on_watch_event(self, request: Any, event: Any) -> bool:
         return True
 
     async def quiet(self) -> None:
-        """Wait until the operator has asked for nothing but its Lease for a while."""
+        """Wait until the operator has asked for nothing but what never ends for a while."""
         await until("quiet", lambda: time.monotonic() - self.last > _QUIET_SECONDS)
 
 

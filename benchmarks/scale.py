@@ -7,7 +7,8 @@ processes of ``penstock controller`` and one to spare divide the jobs (docs/oper
 For each of ``--sizes`` (by default a quarter, a half and all of ``--jobs``) a fresh server: all
 jobs at once until all their pods are made; jobs at about two a second (`steady_p99_seconds`); then
 the holder of a shard is killed and a job of that shard asks for one worker more
-(`takeover_seconds`, from the kill until the pod is made).
+(`takeover_seconds`, from the kill until the pod is made). Each phase is named on stderr when it
+begins.
 
 What is measured of the processes: resident memory of the largest, CPU of all together. `per_job`
 has what a job more costs in each, between the smallest and the largest size; from it and the
@@ -33,7 +34,7 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.controller import OURS, Case, apply_all, quantile, steady
+from benchmarks.controller import OURS, STEADY_JOBS, Case, apply_all, quantile, steady
 from benchmarks.goals import Goal, at_most, report, table
 from benchmarks.operated_cluster import World, operator, until, world
 from penstock.base.shards import NUMBER_KEY, NUMBER_OBJECT, lease_names, read_holder, shard_of
@@ -46,24 +47,39 @@ STEADY_GOAL_SECONDS: Final = 2.0
 TAKEOVER_GOAL_SECONDS: Final = 15.0
 
 
-async def measure(jobs: int, workers: int, shards: int, seed: int) -> Json:
+async def measure(
+    jobs: int, workers: int, shards: int, seed: int, *, steady_jobs: int = STEADY_JOBS
+) -> Json:
     """All phases with so many jobs."""
     case = Case("shards", OURS, jobs, workers, extra=1)
+    begun = time.perf_counter()
+
+    def phase(what: str) -> None:
+        print(f"{jobs} jobs, {time.perf_counter() - begun:.0f} s: {what}", file=sys.stderr)
+
+    phase("the server's own speed, 5 s")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         async with (
             world(Path(folder), stand_ins_seed=None) as cluster,
             AsyncExitStack() as stack,
         ):
             await divide(cluster, shards)
+            phase(f"{shards + 1} controllers start")
             processes = [
                 await stack.enter_async_context(operator(OURS, cluster.kubeconfig))
                 for _ in range(shards + 1)
             ]
+            phase(f"{shards} shards find their holders")
             await held_by_all(cluster, shards)
+            phase(f"{jobs * case.per_job} pods at once, and until nothing more is asked for")
             row = await rush(case, cluster, processes)
             gc.unfreeze()
-            row["steady_p99_seconds"] = await steady(cluster, case, random.Random(seed))
+            phase(f"{steady_jobs} more, two a second")
+            generator = random.Random(seed)
+            row["steady_p99_seconds"] = await steady(cluster, case, generator, steady_jobs)
+            phase("a holder is killed")
             row["takeover_seconds"] = await takeover(case, cluster, processes, shards)
+            phase("the controllers end")
     return {"shards": shards, **row}
 
 

@@ -42,22 +42,35 @@ def test_goals(case: str, got: dict[str, float], names: set[str]) -> None:
     assert missed(case, **got) == names
 
 
+def ask(
+    counting: Counting, verb: str, resource: str, subresource: str = "", agent: str = "penstock"
+) -> None:
+    facts = RequestFacts(
+        "", "", verb=verb, resource=resource, subresource=subresource, user_agent=agent
+    )
+    asyncio.run(counting.on_request(facts))
+
+
 def test_requests_are_counted_by_what_they_ask_for() -> None:
     counting = Counting()
-
-    def ask(verb: str, resource: str, subresource: str = "", agent: str = "penstock") -> None:
-        facts = RequestFacts(
-            "", "", verb=verb, resource=resource, subresource=subresource, user_agent=agent
-        )
-        asyncio.run(counting.on_request(facts))
-
     for _ in range(3):
-        ask("create", "pods")
-    ask("patch", "elasticjobs", "status")
-    ask("create", "pods", agent=OWN_AGENT)
+        ask(counting, "create", "pods")
+    ask(counting, "patch", "elasticjobs", "status")
+    ask(counting, "create", "pods", agent=OWN_AGENT)
     ours = Case("alone", OURS, jobs=2, workers=10, extra=1)
     assert ours.per_job == Case("naive", NAIVE, jobs=2, workers=11, extra=0).per_job
     assert calls_of(ours, counting.requests) == [
         {"case": "alone", "call": "create pods", "count": 3, "per_job": 1.5},
         {"case": "alone", "call": "patch elasticjobs/status", "count": 1, "per_job": 0.5},
     ]
+
+
+def test_an_operator_is_quiet_that_looks_whether_it_may_go_on() -> None:
+    counting = Counting()
+    ask(counting, "get", "configmaps")
+    ask(counting, "list", "leases")
+    ask(counting, "patch", "leases")
+    assert counting.last == 0.0
+    assert counting.requests.total() == 3
+    ask(counting, "create", "pods")
+    assert counting.last > 0.0

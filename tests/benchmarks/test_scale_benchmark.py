@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from benchmarks.scale import beyond, goals_of, per_job
+from benchmarks.scale import beyond, goals_of, measure, per_job
 
 SMALL: dict[str, Any] = {"shards": 4, "jobs": 400, "rss_mb": 100.0, "cpu_seconds": 8.0}
 LARGE: dict[str, Any] = {"shards": 4, "jobs": 1_200, "rss_mb": 120.0, "cpu_seconds": 20.0}
@@ -43,3 +44,23 @@ def test_each_goal_can_be_missed(name: str, got: float) -> None:
     assert all(goal.ok for goal in goals_of([REACHED]))
     missed = [goal.name for goal in goals_of([{**REACHED, name: got}]) if not goal.ok]
     assert missed == [f"{name}, 1200 jobs"]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_every_phase_ends_and_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    row = asyncio.run(measure(4, 2, shards=2, seed=0, steady_jobs=1))
+    assert row["pods"] == 4 * 3
+    assert row["pods_made_twice"] == 0
+    assert row["steady_p99_seconds"] > 0
+    assert row["takeover_seconds"] > 0
+    named = [line.split(" s: ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert named == [
+        "the server's own speed, 5 s",
+        "3 controllers start",
+        "2 shards find their holders",
+        "12 pods at once, and until nothing more is asked for",
+        "1 more, two a second",
+        "a holder is killed",
+        "the controllers end",
+    ]
