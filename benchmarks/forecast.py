@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import heapq
 import math
 import os
 import random
@@ -29,7 +30,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.goals import Goal, at_least, at_most, report
-from penstock.brain.model.forecast import Finished, Forecaster
+from penstock.brain.model.forecast import Expected, Finished, Forecaster
 from penstock.brain.planning import Signature
 
 PHILLY: Final = "philly_sia_pollux.csv"
@@ -87,15 +88,19 @@ def philly(file: Path, count: int) -> list[Job]:
 
 def judged(name: str, jobs: Sequence[Job]) -> dict[str, Any]:
     """The second half of a trace, each job by those that had finished when it started."""
-    ends = sorted(jobs, key=lambda job: job.start + job.seconds)
-    known, learned = Forecaster(), 0
+    known = Forecaster()
+    running: list[tuple[float, int, Job, Expected | None]] = []
     errors: list[float] = []
     inside = with_range = unknown = 0
     widths: list[float] = []
-    for job in jobs[len(jobs) // 2 :]:
-        while (end := ends[learned]).start + end.seconds <= job.start:
-            known.learn(Finished(end.signature, end.start + end.seconds, end.seconds))
-            learned += 1
+    for number, job in enumerate(jobs):
+        while running and running[0][0] <= job.start:
+            end, _, ended, expected = heapq.heappop(running)
+            known.learn(Finished(ended.signature, ended.start, end, ended.seconds), expected)
+        expected = known.expected(job.signature)
+        heapq.heappush(running, (job.start + job.seconds, number, job, expected))
+        if number < len(jobs) // 2:
+            continue
         found = known.estimate(job.signature)
         if found is None:
             unknown += 1
@@ -121,7 +126,9 @@ def answer_seconds(seed: int) -> float:
     jobs = generated(HISTORY, seed)
     began = time.perf_counter()
     for _ in range(5):
-        known = Forecaster.of(Finished(one.signature, one.start, one.seconds) for one in jobs)
+        known = Forecaster.of(
+            Finished(one.signature, one.start, one.start + one.seconds, one.seconds) for one in jobs
+        )
         known.estimate(jobs[-1].signature)
     return time.perf_counter() - began
 

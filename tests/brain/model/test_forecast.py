@@ -21,7 +21,10 @@ ADS = Signature(model="wide", dataset="clicks", user="ann")
 
 
 def jobs(values: list[float], signature: Signature = ADS) -> list[Finished]:
-    return [Finished(signature, float(number), value) for number, value in enumerate(values)]
+    return [
+        Finished(signature, float(number), number + 0.5, value)
+        for number, value in enumerate(values)
+    ]
 
 
 def test_of_jobs_like_none_nothing_is_said() -> None:
@@ -74,11 +77,12 @@ def test_nine_of_ten_lie_within(sigma: float, seed: int) -> None:
     for number in range(1100):
         family = draws.choice(families)
         value = math.exp(sizes[family] + draws.gauss(0, sigma))
+        expected = known.expected(family)
         found = known.estimate(family) if number > 500 and number % 2 else None
         if found is not None and found.low is not None and found.high is not None:
             asked += 1
             inside += found.low <= value <= found.high
-        known.learn(Finished(family, float(number), value))
+        known.learn(Finished(family, float(number), number + 0.5, value), expected)
     assert asked >= 290
     assert 0.83 <= inside / asked <= 0.97
 
@@ -90,3 +94,31 @@ def test_an_interval_stands_on_enough_comparisons() -> None:
         assert found is not None
         assert found.comparisons == count - 1, "the first job was compared with nothing"
         assert (found.low is not None) is there
+
+
+def test_jobs_that_ran_beside_a_job_say_nothing_of_how_well_it_was_known() -> None:
+    """Bursts of forty jobs that differ by 2 %, each burst by a factor of e from the others."""
+    draws, finished = random.Random(5), []
+    for burst in range(20):
+        size = draws.gauss(0, 1)
+        for _ in range(40):
+            value = 600 * math.exp(size + draws.gauss(0, 0.02))
+            finished.append(Finished(ADS, 1000.0 * burst, 1000.0 * burst + value % 900, value))
+    found = Forecaster.of(finished).estimate(ADS)
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high / found.low > math.exp(2.5), "most of nine in ten of a normal distribution"
+
+
+def test_intervals_that_did_not_hold_make_the_next_ones_wider() -> None:
+    """Jobs become more unlike one another, so that those of yesterday tell too little."""
+    draws, known, held = random.Random(6), Forecaster(), []
+    for number in range(3000):
+        family = Signature(model=f"m{number % 40}", dataset="d", user="u")
+        value = math.exp(5 + draws.gauss(0, 0.01 * math.exp(number / 400)))
+        expected = known.expected(family)
+        if expected is not None and expected.within is not None:
+            held.append(expected.within[0] <= math.log(value) <= expected.within[1])
+        known.learn(Finished(family, float(number), number + 0.5, value), expected)
+    assert 0.87 <= sum(held) / len(held) <= 0.93

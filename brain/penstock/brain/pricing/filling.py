@@ -5,7 +5,7 @@ Amounts are whole numbers (milli-cores, bytes, devices), so that sums are exact 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Final
 
@@ -68,6 +68,14 @@ class Filling:
         throughput = new.throughput - (old.throughput if old else 0.0)
         cost = new.cost_per_hour - (old.cost_per_hour if old else 0.0)
         return self.jobs[job].weight * throughput, cost
+
+    def bounds(self) -> Iterator[tuple[Resources, Sequence[int], str | None]]:
+        """What may be taken, what is taken of it, and of which queue; None: of all together."""
+        if self.room.capacity is not None:
+            yield self.room.capacity, self._used, None
+        for queue, used in self._queues.items():
+            if (quota := self.room.quotas.get(queue)) is not None:
+                yield quota, used, queue
 
     def obstacle(self, changes: Sequence[Change]) -> str | None:
         """What these changes, all at once, do not fit into; None where they fit."""

@@ -22,6 +22,7 @@ from typing import Final
 
 from penstock.brain.pricing.filling import CAPACITIES, SLACK, WAITS, Change, Filling
 from penstock.brain.pricing.problem import Allocation, Allotment, PricedJob, Room
+from penstock.brain.pricing.regrouping import regroup
 
 MOST_ROUNDS: Final = 200
 """Exchanges after which a plan is left as it is."""
@@ -124,6 +125,7 @@ def _filled(admitted: Filling) -> tuple[Filling, float | None]:
             if _rank(filling) > _rank(best):
                 best, last = filling, marginal
     _exchange(best)
+    regroup(best)
     return best, last
 
 

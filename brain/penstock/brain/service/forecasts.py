@@ -99,7 +99,12 @@ class ForecastService:
 
 def _learned(jobs: list[JobRow], values: Mapping[str, float]) -> Forecaster:
     return Forecaster.of(
-        Finished(signature_of(job), job.finished_seconds or job.last_seen_seconds, values[job.uid])
+        Finished(
+            signature_of(job),
+            job.registered_seconds,
+            job.finished_seconds or job.last_seen_seconds,
+            values[job.uid],
+        )
         for job in jobs
         if job.uid in values
     )
