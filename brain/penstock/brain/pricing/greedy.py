@@ -4,7 +4,8 @@ DLRover-RM's weighted greedy (VLDB 2024): among all steps from what a job has to
 with the most weighted throughput per priced unit is taken, as long as something fits. What the
 paper does not have: where a resource runs out before the money does, it is counted as dearer and
 the plan made anew; and a step may leave a gap that no other fits into, which exchanges close: a job
-gets more for what others give back, while that is a gain.
+gets more for what others give back, while that is a gain. Where that ends, groups of jobs are
+planned anew together (`regrouping`).
 
 Guarantees: no job gets more before each job, by priority, has its least configuration, or waits
 because that does not fit beside the least of those before it; no sum exceeds the room; and of two
