@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -313,6 +314,18 @@ def test_a_job_is_described_with_its_input_and_the_schedulers_decisions() -> Non
     assert "from ToTensor on local" in shown
     assert "whole batch pays: 90.9 batches/s" in shown
     assert "6 data workers at once" in shown
+
+
+def test_a_deadline_that_is_past_is_said_to_be() -> None:
+    known = job("mine")
+    known["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z", "namespace": "team"}
+    known["spec"] |= {"objective": "Deadline", "deadline": "2026-03-01T00:00:00Z"}
+    march = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
+    past = "Deadline by 2026-03-01T00:00:00Z (past: as fast as it can be)"
+    assert past in drawn(description(known, [], [], [], None, march))
+    assert "past" not in drawn(description(known, [], [], [], None, march - 1))
+    known["status"] = {"completionTime": "2026-02-01T00:00:00Z"}
+    assert "past" not in drawn(description(known, [], [], [], None, march))
 
 
 def test_a_job_is_described_with_what_has_left_its_steps() -> None:

@@ -213,6 +213,16 @@ def description(
     return Group(*parts)
 
 
+def _objective(spec: Json, ended: bool, now: float) -> str:
+    """What the job is sized for; of a deadline that is past, what is made of it."""
+    objective = spec.get("objective") or ""
+    deadline = spec.get("deadline")
+    if not deadline:
+        return objective
+    past = not ended and wording.seconds(deadline) <= now
+    return f"{objective} by {deadline}" + (" (past: as fast as it can be)" if past else "")
+
+
 def _head(job: Json, known: Job | None, now: float) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
@@ -232,8 +242,7 @@ def _head(job: Json, known: Job | None, now: float) -> RenderableType:
     fact("State", output.state(status.get("state")))
     fact("Age", wording.age(metadata.get("creationTimestamp"), now))
     fact("Training", f"{spec.get('strategy')}, optimize {spec.get('optimize', 'Auto')}")
-    by = f" by {spec['deadline']}" if spec.get("deadline") else ""
-    fact("Objective", f"{spec.get('objective') or ''}{by}")
+    fact("Objective", _objective(spec, bool(status.get("completionTime")), now))
     fact("Budget", spec.get("budget"))
     limits = spec.get("resourceLimits") or {}
     fact("Limits", ", ".join(f"{name} {amount}" for name, amount in limits.items()))

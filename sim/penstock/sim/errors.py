@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 class SimulationError(Exception):
-    """Root of the errors of `penstock.sim`."""
+    """Root of the errors of `penstock.sim`; one that a process raises reaches another as it is."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to make it again, whatever its constructor takes."""
+        return _again, (type(self), self.args), self.__dict__
 
 
 class MissingTraceError(SimulationError, FileNotFoundError):
@@ -43,3 +48,9 @@ class UnknownNameError(SimulationError, LookupError):
 
     def __init__(self, kind: str, name: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no {kind} is called {name!r}; there are {', '.join(known)}")
+
+
+def _again(kind: type[SimulationError], said: tuple[object, ...]) -> SimulationError:
+    error = kind.__new__(kind)
+    error.args = said  # what OSError keeps from its constructor alone
+    return error

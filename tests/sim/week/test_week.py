@@ -144,6 +144,8 @@ def test_every_assumption_is_printed_with_its_source() -> None:
         (["--assume", "services_share=1"], "must leave something"),
         (["--assume", "restarts=2"], "true or false"),
         (["--assume", "weather=1"], "no assumption is called"),
+        (["--plot", "week.bmp"], "the suffix says the format, one of"),
+        (["--plot", "nowhere/week.png"], "there is no folder"),
     ],
 )
 def test_what_is_refused(words: list[str], told: str) -> None:
@@ -152,8 +154,9 @@ def test_what_is_refused(words: list[str], told: str) -> None:
     assert told in result.output
 
 
-def test_missing_traces_are_named(tmp_path: Path) -> None:
-    arguments = ["week", "--jobs", "10", "--processes", "1", "--traces", str(tmp_path)]
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_missing_traces_are_named(tmp_path: Path, processes: str) -> None:
+    arguments = ["week", "--jobs", "10", "--processes", processes, "--traces", str(tmp_path)]
     result = CliRunner().invoke(sim, arguments)
     assert result.exit_code == 2
     assert "alibaba_gpu_v2025_dlrm.csv is not there" in result.output

@@ -40,18 +40,39 @@ class Panel:
     curves: Sequence[Curve]
 
 
-def draw(panels: Sequence[Panel], path: Path) -> None:
-    """Write the panels, three in a row, to a file whose suffix says the format.
+def check(path: Path) -> None:
+    """See that a picture can be drawn, before the figures are made that it is to show.
 
     Raises:
-        SimulationError: matplotlib is not installed, or cannot write such a file.
+        SimulationError: matplotlib is not installed, it has no such format, or there is no folder.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.backend_bases import FigureCanvasBase
     except ModuleNotFoundError:
         raise SimulationError(
             "--plot needs matplotlib: install penstock[sim], or leave --plot out"
         ) from None
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix.removeprefix(".").lower() not in formats:
+        raise SimulationError(
+            f"cannot write the picture {path}: the suffix says the format, one of "
+            f"{', '.join(sorted(formats))}"
+        )
+    if not path.absolute().parent.is_dir():
+        raise SimulationError(
+            f"cannot write the picture {path}: there is no folder {path.absolute().parent}"
+        )
+
+
+def draw(panels: Sequence[Panel], path: Path) -> None:
+    """Write the panels, three in a row, to a file whose suffix says the format.
+
+    Raises:
+        SimulationError: as `check`, or the file cannot be written.
+    """
+    check(path)
+    from matplotlib.figure import Figure
+
     columns = max(1, min(PANELS_PER_ROW, len(panels)))
     rows = max(1, math.ceil(len(panels) / columns))
     figure = Figure(figsize=(6.0 * columns, 4.2 * rows), layout="constrained")

@@ -50,11 +50,13 @@ def week(
     import os
 
     from penstock.sim.errors import SimulationError
-    from penstock.sim.report.plot import draw
+    from penstock.sim.report.plot import check, draw
 
     if figure is not None and sensitivity:
         raise typer.BadParameter("give either --figure or --sensitivity")
     try:
+        if plot is not None:
+            check(plot)
         assumed = _assumed(assume or [])
         header = {"command": "week", "seeds": list(range(seeds)), "load": os.getloadavg()[0]}
         if figure is not None:
