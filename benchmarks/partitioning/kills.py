@@ -3,8 +3,11 @@
 A training program (`benchmarks.partition_programs.survive`), two data workers and one of stage 1,
 which takes batches from them. Each kill is for a phase of the partition, *Recording*, *Verifying*
 or *On*, and of a worker or of the training process itself; up to a second later the same joins
-again. Then an epoch is ended, and the program trains as many alone: each loss, each trained
-parameter and the samples of each epoch have to be the same.
+again. A worker has *joined* when the training process knows it, which in the first phase is also
+one that lived on while the training process was started anew. Then an epoch is ended, and the
+program trains as many alone: each loss, each trained parameter and the samples of each epoch have
+to be the same. ``session``: half as many more in an elastic session
+(`benchmarks.partitioning.session_kills`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, Final
 from benchmarks.dataplane.systems import ROOT
 from benchmarks.goals import Goal, at_least, at_most, equal
 from benchmarks.kill import DATA_WORKER, Scenario, leftovers, shared_memory
+from benchmarks.partitioning import session_kills
 from penstock.crds import environment as names
 
 PROGRAM: Final = (sys.executable, "-m", "benchmarks.partition_programs.survive")
@@ -64,6 +68,9 @@ class Killing:
         environ = {names.PARTITION: "auto", names.WEIGHTS_DIR: str(folder / "weights")}
         self.scenario = Scenario(folder, commands, environ, {WORKERS[-1]: {names.DATA_STAGE: "1"}})
         self.killed: Counter[str] = Counter()
+        self.joined: Counter[str] = Counter()
+        self._known = (0, 0)
+        """The training process, and how many workers it knew when it was looked at last."""
         self.longest = 0.0
         self.why = ""
 
@@ -126,14 +133,30 @@ class Killing:
         with suppress(OSError):
             told: dict[str, Any] = json.loads((self._folder / "progress.json").read_text())
             if told["pid"] == self.scenario.running[MEMBER].pid:
+                self._count_joined(told)
                 self.longest = max(self.longest, told["longest"])
                 self.why = told["why"] or self.why
                 return told
         return {}
 
+    def _count_joined(self, told: dict[str, Any]) -> None:
+        """Of workers that the training process knows since it was looked at last."""
+        pid, count = self._known
+        new = told["workers"] - (count if pid == told["pid"] else 0)
+        self._known = told["pid"], told["workers"]
+        if new > 0:
+            self.joined[f"worker while {told['phase'] or 'before'}"] += new
+
 
 def run(kills: int, seed: int) -> tuple[dict[str, Any], list[Goal]]:
-    """The figures, under the names that ``kills`` has, and their goals."""
+    """The figures of both trainings, and their goals."""
+    figures, goals = run_process(kills, seed)
+    figures["session"], its = session_kills.run(-(-kills // 2), seed)
+    return figures, goals + its
+
+
+def run_process(kills: int, seed: int) -> tuple[dict[str, Any], list[Goal]]:
+    """The figures of the training that is no session, and their goals."""
     load, before, began = os.getloadavg()[0], shared_memory(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         killing = Killing(Path(folder), seed)
@@ -147,6 +170,7 @@ def run(kills: int, seed: int) -> tuple[dict[str, Any], list[Goal]]:
     figures = {
         "kills": sum(killing.killed.values()),
         "killed": dict(killing.killed),
+        "joined": dict(killing.joined),
         **_compared(done, alone),
         "moved": done["moved"],
         "compared": done["compared"],
@@ -174,12 +198,11 @@ def _compared(done: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
 
 
 def _goals(figures: dict[str, Any], kills: int) -> list[Goal]:
-    never = [phase for phase in PHASES if not any(phase in one for one in figures["killed"])]
     goals = [
         at_least("kills", kills, figures["kills"]),
         *(at_most(name, 0, figures[name]) for name in ("lost", "repeated", "losses_that_differ")),
         equal("trained parameters", [] if figures["parameters_equal"] else ["they differ"]),
-        equal("phases in which somebody was killed", never if kills >= len(PHASES) else []),
+        *session_kills.in_each(figures, PHASES, kills, len(SCHEDULE)),
         at_least("steps that used what data workers had made of them", 1, figures["moved"]),
         equal("processes, sockets and shared memory afterwards", figures["left_behind"]),
     ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import partition
-from benchmarks.partitioning import cuts, found, kills, rates
+from benchmarks.partitioning import cuts, found, kills, rates, session_kills
 from penstock.data.partition.cut import Cut, Prices, cut_at
 from penstock.data.partition.graph import Graph
 
@@ -40,10 +41,40 @@ def test_a_cut_that_is_not_the_cheapest_is_counted(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_kills_of_workers_and_of_the_training_itself_change_no_loss() -> None:
-    figures, goals = kills.run(3, 1)
+    figures, goals = kills.run_process(3, 1)
     assert figures["kills"] == 3, figures
     missed = [goal for goal in goals if not goal.ok and "waited" not in goal.name]
     assert not missed, figures
+    assert sum(figures["joined"].values()) > 3, "all workers joined, and one did so again"
+
+
+@pytest.mark.slow
+def test_kills_of_members_of_a_session_and_joins_change_no_loss() -> None:
+    figures, goals = session_kills.run(2, 1)
+    assert figures["killed"] == {"worker while Record": 1, "worker while Compare": 1}
+    assert sum(figures["joined"].values()) == 2, figures
+    assert [goal for goal in goals if not goal.ok] == [], figures
+
+
+def test_a_state_in_which_nobody_was_killed_or_joined_is_a_goal_missed() -> None:
+    figures: dict[str, Any] = {
+        "killed": {"worker while Record": 2, "data-worker while Compare": 1},
+        "joined": {"worker while Record": 1, "data-worker while Record": 1},
+    }
+    goals = session_kills.in_each(figures, session_kills.MODES, 9, 9)
+    assert [goal.got for goal in goals] == [2, 1, 0, 2, 0, 0]
+    assert [goal.ok for goal in goals] == [True, True, False, True, False, False]
+    goals = session_kills.in_each(figures, session_kills.MODES, 3, 9)
+    assert [goal.name for goal in goals if not goal.ok] == ["killed while Partitioned"]
+    assert session_kills.in_each(figures, session_kills.MODES, 2, 9) == []
+
+
+def test_a_loss_that_two_workers_have_otherwise_is_found(tmp_path: Path) -> None:
+    for rank, loss in enumerate((0.5, 0.25)):
+        line = json.dumps({"step": 3, "losses": {"0": 1.0, "1": loss}})
+        (tmp_path / f"steps-{rank}.jsonl").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match="slot 1 of step 3"):
+        session_kills.losses_in(tmp_path)
 
 
 def run_of(way: str, training: float, worker: float, seconds: float) -> dict[str, Any]:
@@ -89,7 +120,7 @@ def test_of_the_labelled_seconds_those_that_move_are_found(monkeypatch: pytest.M
 
     calls = [call("Tensor.mul", 3.0, moves=True), call("bucketize", 1.0, moves=False)]
     calls.append(call("Linear", 9.0, moves=False))  # is trained, and labelled by nobody
-    program = {"name": "clicks", "calls": calls}
+    program: dict[str, Any] = {"name": "clicks", "calls": calls}
     program["bytes"] = {"raw": 90, "maximal": 50, "chosen": 20}
     monkeypatch.setattr(found, "train", lambda *given: [program])
     monkeypatch.setattr(found, "_microseconds", lambda *, module: 12.0)

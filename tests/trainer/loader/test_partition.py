@@ -1,8 +1,8 @@
 """Sessions whose steps are made elsewhere in part: each loss and parameter as without, bit by bit.
 
 What is compared is the program alone: the rows that it trains, and the loss of each slot of each
-step. Its numbers are exact (`tests.trainer.programs.encoding`), so that groups of other sizes have
-them too.
+step. Its numbers are exact (`benchmarks.partition_programs.session`), so that groups of other sizes
+have them too.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
 from benchmarks.elastic.processes import Job, run_alone, running_job
+from benchmarks.partition_programs.session import EPOCHS, GLOBAL_BATCH, SAMPLES, SLOTS
+from benchmarks.partitioning import session_kills
+from benchmarks.partitioning.session_kills import end_of, granted, losses_in
 from penstock.crds import environment as names
 from tests.patience import patient
 from tests.trainer.loader.test_jobs import data_worker
-from tests.trainer.programs.encoding import EPOCHS, GLOBAL_BATCH, SAMPLES, SLOTS
 
-PROGRAM: Final = (sys.executable, str(Path("tests/trainer/programs/encoding.py")))
+PROGRAM: Final = (sys.executable, *session_kills.PROGRAM)
 STEPS: Final = EPOCHS * SAMPLES // GLOBAL_BATCH
 
 pytestmark = pytest.mark.slow
@@ -35,24 +37,6 @@ class Found(NamedTuple):
     compared: int
     losses: dict[tuple[int, str], float]
     said: str
-
-
-def losses_in(folder: Path) -> dict[tuple[int, str], float]:
-    """Of all workers' step logs; asserts that those who have the same slot have the same loss."""
-    losses: dict[tuple[int, str], float] = {}
-    for path in folder.glob("steps-*.jsonl"):
-        for line in path.read_text().splitlines():
-            said = json.loads(line)
-            for slot, loss in said["losses"].items():
-                assert losses.setdefault((said["step"], slot), loss) == loss, (said["step"], slot)
-    return losses
-
-
-def end_of(text: str) -> dict[str, Any]:
-    """The last line that a program printed of itself."""
-    lines = [line for line in text.splitlines() if "encoding {" in line]
-    found: dict[str, Any] = json.loads(lines[-1].partition("encoding ")[2])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +72,6 @@ def assert_same(job: Job, folder: Path, alone: Found) -> None:
     losses = losses_in(folder / "steps")
     assert losses.items() <= alone.losses.items()
     assert len(losses) >= len(alone.losses) - 2 * SLOTS, "who is killed may not have logged a step"
-
-
-def granted(text: str) -> list[tuple[int, int, str | None]]:
-    """Group, step, and how all workers of the group run it, as a worker's log has them."""
-    lines = [line for line in text.splitlines() if "granted [" in line and line.endswith("]")]
-    return [tuple(json.loads(line.partition("granted ")[2])) for line in lines]
 
 
 def assert_alike(job: Job) -> None:

@@ -1,5 +1,7 @@
 """A session with a loader and a frozen encoder, whose numbers are exact in whatever order they add.
 
+    penstock run -- python -m benchmarks.partition_programs.session --num-workers 1
+
 What the encoder gives is rounded to multiples of 1/64, and all else are sums in float64 with
 weights that are powers of two: so the trained rows and the losses are the same bit by bit with any
 number of workers, if every sample was trained on once per epoch with what the encoder makes of it.
@@ -10,11 +12,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from lingering import linger
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -25,7 +28,9 @@ from penstock.trainer import elastic
 GLOBAL_BATCH, SLOTS, SAMPLES, EPOCHS, SEED = 32, 8, 128, 24, 7
 FREE_STEPS = 6
 STEP_SECONDS = 0.6
-"""The job is not to end before the test has done what it is about, on a busy machine either."""
+"""The job is not to end before what is done to it is done, on a busy machine either."""
+HOLD_SECONDS = 2.0
+"""Of a step that is held: members join between two steps, so that none may last for long."""
 
 
 class Images(Dataset[Any]):
@@ -80,6 +85,21 @@ def tell_mode(loader: elastic.SessionLoader, step: int) -> None:
         print("granted", json.dumps([work._group, step, mode]), flush=True)
 
 
+def wait_while(condition: Callable[[], bool], seconds: float) -> None:
+    """At most so long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and condition():
+        time.sleep(0.02)
+
+
+def take_time(hurry: Path | None, hold: Path | None, seconds: float) -> None:
+    """What is between two steps, as the files say that whoever watches makes and removes."""
+    if hurry is not None:
+        wait_while(lambda: not hurry.exists(), seconds)
+    if hold is not None:
+        wait_while(hold.exists, HOLD_SECONDS)
+
+
 def main() -> None:
     """Train the rows."""
     parser = argparse.ArgumentParser()
@@ -89,6 +109,9 @@ def main() -> None:
     parser.add_argument("--unfreeze", type=int, default=-1, help="the encoder is trained from then")
     parser.add_argument("--hurry", type=Path, help="until this file exists, steps take their time")
     parser.add_argument("--free", type=int, default=FREE_STEPS, help="steps that take no time")
+    parser.add_argument("--step-seconds", type=float, default=STEP_SECONDS, help="until --hurry")
+    parser.add_argument("--hold", type=Path, help="while this file exists, steps take 2 s more")
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--moved", type=Path, help="made when a result from elsewhere was used")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -104,7 +127,7 @@ def main() -> None:
         optimizer=optimizer,
         dataset_size=dataset,
         global_batch=GLOBAL_BATCH,
-        epochs=EPOCHS,
+        epochs=options.epochs,
         slots_per_step=SLOTS,
         seed=SEED,
     ) as session:
@@ -123,11 +146,11 @@ def main() -> None:
             if options.moved and moved:
                 options.moved.touch()
             if step.number >= options.free:
-                linger(options.hurry, STEP_SECONDS)
+                take_time(options.hurry, options.hold, options.step_seconds)
             step.commit()
         moved, compared = counted(loader, encode)
         rows = hashlib.sha256(model.rows.detach().numpy().tobytes()).hexdigest()
-        wrong = int((model.rows[:, 0] != EPOCHS).sum())
+        wrong = int((model.rows[:, 0] != options.epochs).sum())
         found = {"rows": rows, "moved": moved, "compared": compared, "wrong": wrong}
         print("encoding", json.dumps(found), flush=True)
         if session.is_chief:
