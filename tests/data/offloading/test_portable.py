@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,12 @@ import torch
 from penstock.crds import environment as names
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.offloading import portable
+from penstock.data.offloading.arguments import Built, Leaf
+from penstock.data.offloading.batch_calls import BatchCall, BatchCalls
 from penstock.data.offloading.portable import PortableFunction, pack_function
+from penstock.data.offloading.surroundings import Surroundings
+from penstock.data.pipeline import Pipeline
+from penstock.data.serving.batch_making import prepare
 from penstock.data.weight_bundle import LEAST_BYTES
 
 
@@ -111,3 +118,60 @@ def test_a_local_worker_that_is_not_forked_maps_them(
     assert packed.weights is not None
     (file,) = (tmp_path / "weights").glob("*.weights")
     assert file.read_bytes() == b"".join(packed.weights.read(0, packed.weights.size))
+
+
+LIBRARY = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+@pytest.mark.parametrize("width", [4, 600])
+def test_a_data_worker_has_the_code_before_it_is_asked_for_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """A library of models takes seconds to import, with large weights or small ones."""
+    name = f"library_of_width_{width}"
+    (tmp_path / f"{name}.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module(name).Net(width).eval().requires_grad_(requires_grad=False)
+    function = pack_function(module)
+    positional, named = Built(tuple, (), (Leaf(("x",)),)), Built(dict, (), ())
+    call = BatchCall(0, function, positional, named, Surroundings.here())
+    sent = Pipeline([], list, batch_stage=BatchCalls((call,)))
+    packed = cloudpickle.dumps(sent)
+    monkeypatch.delitem(sys.modules, name)
+    arrived = pickle.loads(packed)
+    assert name not in sys.modules
+    prepare(arrived, 0)
+    assert name in sys.modules
+    [its] = arrived.batch_stage.calls
+    assert its.function.there == (function.weights is None) == (its._opened is not None)
+
+
+def test_code_that_cannot_be_imported_is_said_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "library_that_is_not_there"
+    path = tmp_path / f"{name}.py"
+    path.write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    function = pack_function(importlib.import_module(name).Net(4))
+    monkeypatch.delitem(sys.modules, name)
+    path.write_text("raise RuntimeError('no such processor')")
+    importlib.invalidate_caches()
+    positional, named = Built(tuple, (), (Leaf(("x",)),)), Built(dict, (), ())
+    call = BatchCall(
+        0, pickle.loads(pickle.dumps(function)), positional, named, Surroundings.here()
+    )
+    call.open()
+    result = call({"x": torch.ones(1, 4)})
+    assert result is not None
+    assert "no such processor" in result.why

@@ -8,6 +8,7 @@ the function itself.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -89,6 +90,17 @@ class BatchCall:
             why = f"a data worker cannot call it: {type(error).__name__}: {error}"[:500]
         return Result(self.number, value, why, place(), time.perf_counter() - began)
 
+    def open(self) -> None:
+        """Open the function, or import its code until its weights come; never raises.
+
+        What is wrong with it is said of the call.
+        """
+        with contextlib.suppress(Exception):
+            if not self.function.there:
+                self.function.import_modules()
+            elif self._opened is None:
+                self._opened = self.function.open()
+
     def _call(self, batch: Any, seed: int) -> tuple[Any, str]:
         if self._opened is None:
             self._opened = self.function.open()  # it was signed with its pipeline
@@ -117,6 +129,11 @@ class BatchCalls:
         """Of the functions, as far as they have any."""
         found = (call.function.weights for call in self.calls)
         return tuple(one for one in found if one is not None)
+
+    def open(self) -> None:
+        """Open all functions before there is a batch for which somebody waits."""
+        for call in self.calls:
+            call.open()
 
     def with_seed(self, seed: int) -> Callable[[Any], Any]:
         """The same, for batches of an epoch with that seed."""

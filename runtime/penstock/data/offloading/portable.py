@@ -8,7 +8,9 @@ them into.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import io
 import logging
 import multiprocessing.context
@@ -38,17 +40,25 @@ class PortableFunction:
         weights: None: it has no large tensors.
     """
 
-    def __init__(self, blob: bytes, weights: Weights | None, *, copied: bool = False) -> None:
-        """``copied``: the weights' memory is nobody else's."""
+    def __init__(
+        self,
+        blob: bytes,
+        weights: Weights | None,
+        modules: tuple[str, ...] = (),
+        *,
+        copied: bool = False,
+    ) -> None:
+        """``modules``: where its code is; ``copied``: the weights' memory is nobody else's."""
         self._blob = blob
+        self._modules = modules
         self._copied = copied
         self.weights = weights
         self.digest = hashlib.sha256(blob + (weights.digest if weights else b"")).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.weights is not None and multiprocessing.context.get_spawning_popen() is not None:
-            return _on_this_node, (self._blob, _published(self.weights))
-        return PortableFunction, (self._blob, self.weights)
+            return _on_this_node, (self._blob, _published(self.weights), self._modules)
+        return PortableFunction, (self._blob, self.weights, self._modules)
 
     @property
     def there(self) -> bool:
@@ -59,6 +69,13 @@ class PortableFunction:
     def keeps_bytes(self) -> bool:
         """Whether it opens as it was packed here, whatever becomes of the function's tensors."""
         return self.weights is None or self._copied
+
+    def import_modules(self) -> None:
+        """Have its code here before it is opened: libraries of models take seconds to import."""
+        for name in self._modules:
+            # A library may raise anything; whoever opens the function is told of it.
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
     def open(self) -> Callable[..., Any]:
         """The function; raises whatever its classes raise when they are unpickled."""
@@ -80,9 +97,10 @@ def pack_function(function: Any, *, copied_bytes: int = 0) -> PortableFunction:
     pickler = _Pickler(file, MAX_PIPELINE_BYTES)
     pickler.dump(function)
     weights = pickler.gathering.weights()
+    modules = tuple(sorted(name.partition(":")[0] for name in pickler.named))
     if weights is None or weights.size > copied_bytes:
-        return PortableFunction(file.getvalue(), weights)
-    return PortableFunction(file.getvalue(), _copy(weights), copied=True)
+        return PortableFunction(file.getvalue(), weights, modules)
+    return PortableFunction(file.getvalue(), _copy(weights), modules, copied=True)
 
 
 def _copy(weights: Weights) -> Weights:
@@ -107,13 +125,13 @@ def _published(weights: Weights) -> Weights:
     return weights
 
 
-def _on_this_node(blob: bytes, weights: Weights) -> PortableFunction:
+def _on_this_node(blob: bytes, weights: Weights, modules: tuple[str, ...]) -> PortableFunction:
     try:
         if (memory := node_folder().find(weights)) is not None:
             weights.attach(memory)
     except (DataError, OSError) as error:
         logger.warning("offload: a local worker has no weights: %s", error)
-    return PortableFunction(blob, weights)
+    return PortableFunction(blob, weights, modules)
 
 
 def _storage_of(value: Any) -> torch.UntypedStorage | None:

@@ -138,19 +138,23 @@ def reopening(
 
 
 def prepare(pipeline: Pipeline, rank: int) -> None:
-    """Do what the program wants done in a worker of its loader.
+    """Do what the program wants done in a worker of its loader, and what takes time but once.
+
+    A function of its ``batch_stage`` may import a library for seconds: nobody waits for a batch of
+    this pipeline yet.
 
     Raises:
         NotPortableError: the user's code failed; says how.
     """
-    if pipeline.prepare is None:
-        return
-    try:
-        pipeline.prepare(rank)
-    except Exception as error:  # the user's code, whatever it raises
-        raise NotPortableError(
-            f"worker_init_fn raised {type(error).__name__} here: {error}"
-        ) from error
+    if pipeline.prepare is not None:
+        try:
+            pipeline.prepare(rank)
+        except Exception as error:  # the user's code, whatever it raises
+            raise NotPortableError(
+                f"worker_init_fn raised {type(error).__name__} here: {error}"
+            ) from error
+    if (opening := getattr(pipeline.batch_stage, "open", None)) is not None:
+        opening()
 
 
 def placed(pipeline: AnyPipeline, memory: BatchMemory) -> AnyPipeline:
