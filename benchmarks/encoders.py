@@ -5,7 +5,11 @@
 A latent diffusion step at 256 pixels (`benchmarks.encoding`) on two cores: the training has one,
 a data worker the other. ``step``: the data worker makes pictures, and the step encodes them, as
 programs are commonly written. ``stage``: the data worker encodes them too, as a stage of the
-loader. ``none``: the step alone, of what was encoded before: no program is faster. Ways take turns.
+loader. ``none``: the step alone, of what was encoded before: no program is faster. ``beside``: the
+same, while a process that hands over nothing does a data worker's work for each step on the other
+core: what is lost there is lost to what both cores share, whoever sends batches. Ways take turns.
+``receiving_milliseconds`` are the processor's, of a step: all that the training process spends on
+getting its batch, in any of its threads.
 ``pool``: two training processes, each with a loader of its own, and one data worker that encodes
 for both.
 
@@ -44,23 +48,32 @@ work(DataWorker(token=token, consumers=entries))
 STEP_GOAL: Final = 1.03
 GAIN_GOAL: Final = 1.35
 LIMIT_SECONDS: Final = 600.0
-WAYS: Final = ("step", "stage", "none")
+BESIDE: Final = (sys.executable, "-m", "benchmarks.encoding.beside")
+WAYS: Final = ("step", "stage", "none", "beside")
 
 
 def trained(way: str, count: int, steps: int, seed: int) -> list[dict[str, Any]]:
     """What so many training processes with one data worker have printed."""
+    cores = sorted(os.sched_getaffinity(0))
+    other = cores[1:2] or cores[:1]
     with ExitStack() as stack:
+        told, tell = os.pipe()
+        stack.callback(os.close, told)
+        stack.callback(os.close, tell)
+        if way == "beside":
+            command = [*BESIDE, "--steps", str(steps), "--told", str(told)]
+            beside = _started(stack, command, other, {**os.environ, **ALLOCATOR}, told)
+            _line(beside)
         programs = []
         for _ in range(count):
             command = [*PROGRAM, "--way", way, "--steps", str(steps), "--seed", str(seed)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-            stack.callback(_end, process)
-            programs.append(process)
+            if way == "beside":
+                command += ["--tell", str(tell)]
+            programs.append(_started(stack, command, cores, None, tell))
         places = [_line(one).split(" ") for one in programs]
-        cores = sorted(os.sched_getaffinity(0))
         for one in programs:
             os.sched_setaffinity(one.pid, cores[:1])
-        if way != "none":
+        if way in ("step", "stage"):
             command = [
                 sys.executable,
                 "-c",
@@ -68,10 +81,23 @@ def trained(way: str, count: int, steps: int, seed: int) -> list[dict[str, Any]]
                 TOKEN,
                 *(word for one in places for word in one),
             ]
-            worker = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **ALLOCATOR})
-            stack.callback(_end, worker)
-            os.sched_setaffinity(worker.pid, cores[1:2] or cores[:1])
+            _started(stack, command, other, {**os.environ, **ALLOCATOR})
         return [json.loads(_line(one)) for one in programs]
+
+
+def _started(
+    stack: ExitStack,
+    command: list[str],
+    cores: list[int],
+    environ: dict[str, str] | None,
+    *ends: int,
+) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environ, pass_fds=ends
+    )
+    stack.callback(_end, process)
+    os.sched_setaffinity(process.pid, cores)
+    return process
 
 
 def _line(process: subprocess.Popen[str]) -> str:
@@ -98,12 +124,15 @@ def run(steps: int, repeats: int, seed: int) -> tuple[dict[str, Any], list[Goal]
             found[way] += trained(way, 1, steps, seed)
     pool = trained("stage", 2, steps, seed)
     rows = [_row(way, found[way]) for way in WAYS]
-    step, stage, none = rows
+    step, stage, none, beside = rows
     beside_free = round(stage["milliseconds"] / none["milliseconds"], 3)
     weights = found["stage"][0]["weight_bytes"] / 1e6
     figures: dict[str, Any] = {
         "rows": rows,
         "step_over_prefix_free": beside_free,
+        "step_over_prefix_free_beside_work": round(
+            beside["milliseconds"] / none["milliseconds"], 3
+        ),
         "gain": round(step["milliseconds"] / stage["milliseconds"], 3),
         "limit": round(step["milliseconds"] / none["milliseconds"], 3),
         "encoder_mb": round(weights, 1),
@@ -137,6 +166,9 @@ def _row(way: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "way": way,
         "milliseconds": round(1000 * median(one for run in runs for one in run["seconds"]), 2),
         "cpu_milliseconds": round(1000 * median(run["cpu_seconds"] for run in runs), 2),
+        "receiving_milliseconds": round(
+            1000 * median(run["receiving_cpu_seconds"] for run in runs), 2
+        ),
         "resident_mb": round(median(run["resident_bytes"] for run in runs) / 1e6, 1),
     }
 

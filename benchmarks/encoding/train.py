@@ -3,6 +3,8 @@
 ``--way step``: the encoders are called in the step, and a data worker makes the pictures.
 ``stage``: they are a stage of the loader, which a data worker runs. ``none``: what they give was
 computed before and lies in memory, so that the step is free of them; nothing is loaded either.
+``beside``: the same, and each step says through a pipe that it has begun, for
+`benchmarks.encoding.beside`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from penstock.data import Loader
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.pipeline import Stage
 
-WAYS: Final = ("step", "stage", "none")
+WAYS: Final = ("step", "stage", "none", "beside")
+FREE: Final = ("none", "beside")
+"""Of encoders and of a loader."""
 SETTLED: Final = 20
 """Steps at the beginning whose time does not count."""
 WAIT_SECONDS: Final = 120.0
@@ -70,25 +74,35 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def train(way: str, batches: Iterator[Any], steps: int, seed: int) -> dict[str, Any]:
-    """The figures of so many steps."""
+def train(
+    way: str, batches: Iterator[Any], steps: int, seed: int, tell: int | None
+) -> dict[str, Any]:
+    """The figures of so many steps, each of which says in ``tell`` that it has begun.
+
+    ``receiving_cpu_seconds`` are those of all other threads, and of asking for the batch.
+    """
     training, digest = Training(seed), hashlib.sha256()
     clock: list[float] = []
-    before, cpu = time.perf_counter(), time.process_time()
+    before, cpu, own, asking = time.perf_counter(), time.process_time(), time.thread_time(), 0.0
     for step in range(steps):
         if step == SETTLED:
-            cpu = time.process_time()
+            cpu, own, asking = time.process_time(), time.thread_time(), 0.0
+        if tell is not None:
+            os.write(tell, b".")
+        asked = time.thread_time()
         given = next(batches)
+        asking += time.thread_time() - asked
         loss = training.step(encode(given) if way == "step" else given)
         digest.update(float(loss).hex().encode())
         now = time.perf_counter()
         clock.append(now - before)
         before = now
-    spent = time.process_time() - cpu
+    spent, its = time.process_time() - cpu, time.thread_time() - own
     return {
         "steps": steps,
         "seconds": clock[SETTLED:],
         "cpu_seconds": spent / (steps - SETTLED),
+        "receiving_cpu_seconds": (spent - its + asking) / (steps - SETTLED),
         "losses": digest.hexdigest(),
     }
 
@@ -107,9 +121,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--token", required=True)
+    parser.add_argument("--tell", type=int, help="a pipe's end, which is told of each step")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    consumer = None if options.way == "none" else Consumer(token=options.token)
+    consumer = None if options.way in FREE else Consumer(token=options.token)
     address = "" if consumer is None else f"{consumer.address} {consumer.local}"
     print(address, flush=True)
     loader = loader_of(options.way, options.steps, options.seed, consumer)
@@ -122,7 +137,7 @@ def main() -> None:
         if options.way == "stage":
             encoders.cache_clear()  # it was called here until the data worker was ready
         batches = iter(loader)
-    found = train(options.way, batches, options.steps, options.seed)
+    found = train(options.way, batches, options.steps, options.seed, options.tell)
     found["called_here"] = encoders.cache_info().currsize > 0
     found["resident_bytes"] = resident_bytes()
     found["weight_bytes"] = weight_bytes()
