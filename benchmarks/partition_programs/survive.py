@@ -4,8 +4,10 @@
 
 A trained head on a frozen encoder, of which Penstock knows nothing. What was trained after the last
 checkpoint dies with the process, and is trained again. Without ``--epochs`` it trains until there
-is a file ``enough`` in the folder. Losses, the samples of each epoch, and how often what data
-workers made of a step was compared or used are in the checkpoint, and in ``done.json`` at the end.
+is a file ``enough`` in the folder. While there is a file ``hold``, a step takes two seconds more,
+so that somebody joins before the next phase. Losses, the samples of each epoch, and how often what
+data workers made of a step was compared or used are in the checkpoint, and in ``done.json`` at the
+end.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ BATCH: Final = 8
 STEPS: Final = 40
 """Of an epoch: too few for the measurement that takes back what is slower, which load decides."""
 CHECKPOINT_STEPS: Final = 5
+HOLD_SECONDS: Final = 2.0
 
 
 class Pictures(Dataset):
@@ -128,7 +131,7 @@ def main() -> None:
     torch.set_num_threads(1)
     program = Program(options.folder, options.seed, options.sample_seconds)
     program.load()
-    enough = options.folder / "enough"
+    enough, hold = options.folder / "enough", options.folder / "hold"
     longest, last = 0.0, time.monotonic()
     while not enough.exists() and (options.epochs is None or program.epoch < options.epochs):
         if len(program.losses) == program.epoch:
@@ -140,6 +143,10 @@ def main() -> None:
             if step % CHECKPOINT_STEPS == 0:
                 program.save()
             tell(options.folder, program, longest)
+            until = time.monotonic() + HOLD_SECONDS
+            while hold.exists() and time.monotonic() < until:
+                time.sleep(0.02)
+                tell(options.folder, program, longest)
             last = time.monotonic()
         program.save()
     parameters = hashlib.sha256()

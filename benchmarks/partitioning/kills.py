@@ -3,7 +3,8 @@
 A training program (`benchmarks.partition_programs.survive`), two data workers and one of stage 1,
 which takes batches from them. Each kill is for a phase of the partition, *Recording*, *Verifying*
 or *On*, and of a worker or of the training process itself; up to a second later the same joins
-again. A worker has *joined* when the training process knows it, which in the first phase is also
+again. Steps are held where a worker that was killed in the second phase is to join before the
+third. A worker has *joined* when the training process knows it, which in the first phase is also
 one that lived on while the training process was started anew. Then an epoch is ended, and the
 program trains as many alone: each loss, each trained parameter and the samples of each epoch have
 to be the same. ``session``: half as many more in an elastic session
@@ -21,8 +22,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +82,11 @@ class Killing:
         for phase, victim in itertools.islice(itertools.cycle(SCHEDULE), kills):
             self._await(phase)
             time.sleep(self._chance.uniform(0, DELAY_SECONDS[phase]))
-            self._kill(victim if victim == MEMBER else self._chance.choice(WORKERS))
+            if victim == MEMBER:
+                self._kill(MEMBER)
+            else:
+                with self._held() if phase == VERIFYING else nullcontext():
+                    self._kill(self._chance.choice(WORKERS))
         self._await(ON, moved=1)
         (self._folder / "enough").touch()
         code = self.scenario.running[MEMBER].wait(END_SECONDS)
@@ -127,6 +132,18 @@ class Killing:
         self.killed[f"{name.rstrip('-01')} while {told}"] += 1
         time.sleep(self._chance.uniform(0, 1))
         self.scenario.start(name)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the training's steps until one more worker has joined."""
+        hold = self._folder / "hold"
+        hold.touch()
+        yield
+        before, deadline = self.joined.total(), time.monotonic() + PATIENCE_SECONDS
+        while self.joined.total() == before and time.monotonic() < deadline:
+            self._progress()
+            time.sleep(0.05)
+        hold.unlink()
 
     def _progress(self) -> dict[str, Any]:
         """What the training process that runs now has told last."""
