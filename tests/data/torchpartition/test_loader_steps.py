@@ -286,14 +286,23 @@ def ahead(batches: Iterator[Any]) -> Iterator[Any]:
     yield last
 
 
-def test_a_program_that_takes_the_next_batch_first_is_understood() -> None:
+def placed(batch: Any) -> Any:
+    """As accelerate's loaders do it, before they take the next batch."""
+    return [one.to("cpu") for one in batch]
+
+
+@pytest.mark.parametrize("early", [list, placed])
+def test_a_program_that_takes_the_next_batch_first_is_understood(
+    early: Callable[[Any], Any],
+) -> None:
     class Ahead(Training):
         def delivered(self, epoch: list[Any]) -> Iterator[Any]:
-            yield from ahead(super().delivered(epoch))
+            yield from ahead(map(early, super().delivered(epoch)))
 
     training = Ahead(program(plain_loss))
     training.run(epochs=5)
     assert training.loader.moved >= 30, training.loader.state.proof.why
+    assert "Sequential" in moved_names(training.loader)
 
 
 class Doubled(torch.autograd.Function):

@@ -124,8 +124,12 @@ class Recorder:
 
     @property
     def called(self) -> bool:
-        """Whether anything was called with a value of the step."""
-        return bool(self._calls or self._ends or self._entered)
+        """Whether anything was called with a value of the step, and gave another.
+
+        What moves a batch to the device on which it is may do so long before the batch is used.
+        """
+        gave = any(set(call.outputs) - set(call.inputs) for call in self._calls)
+        return bool(self._ends or self._entered or gave)
 
     def plain(self, tensor: Deferred) -> torch.Tensor:
         """As `penstock.data.torchpartition.observation.deferred.Step`."""
