@@ -107,7 +107,9 @@ class Consumer:
         self.partition = PartitionNotes()
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
         self.has_heard = dispatcher is None
-        """Whether the options are what the dispatcher says, and not assumed."""
+        """Whether the options are what the dispatcher says."""
+        self.has_assumed = False
+        """Whether somebody had options before it said so."""
         self._listeners = [create_listener(host, 0)]
         self.address = address_of(self._listeners[0])
         self.local = ""
@@ -171,6 +173,7 @@ class Consumer:
                 "every sample exactly once, and none left out",
                 OPTIONS_SECONDS,
             )
+            self.has_assumed = True
             self._told.set()
         return self._options
 

@@ -32,13 +32,14 @@ class AssumedOrder:
 
     @classmethod
     def of(
-        cls, loader: Any, consumer: Consumer | None, own: Guarantee | None = None
+        cls, loader: Any, consumer: Consumer | None, heard: bool, own: Guarantee | None = None
     ) -> AssumedOrder | None:
         """None: the job has said what it is, or this process is its only one.
 
-        ``own``: what the loader promises whatever the job says.
+        ``heard``: it had before the epoch was begun; ``own``: what the loader promises whatever the
+        job says.
         """
-        if consumer is None or consumer.has_heard or not _is_of_several(loader):
+        if consumer is None or heard or not consumer.has_assumed or not _is_of_several(loader):
             return None
         return cls(consumer, own)
 

@@ -211,6 +211,8 @@ class Epochs:
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
         """The next epoch; None when the loader is to go its usual way."""
         problem = why_local(loader, trust_sampler=trust_sampler)
+        of_process = consumer_of_process()
+        heard = of_process is not None and of_process.has_heard
         resume, here = self.resume or {}, self.stream is not None and self.stream.queue.keeps_state
         watched = not loader.num_workers and not trust_sampler
         if problem is None:
@@ -225,7 +227,7 @@ class Epochs:
         self.calls = self.calls or work_of_loader(loader)
         rank = number_in("RANK", number_in(names.RANK))
         own = self.options.guarantee
-        self.assumed = None if resume else AssumedOrder.of(loader, consumer_of_process(), own)
+        self.assumed = None if resume else AssumedOrder.of(loader, of_process, heard, own)
         self.order, self.alone = None if shares is None else shares.order, None
         if consumer is not None and self.calls is not None:
             consumer.partition.follow(self.calls)
