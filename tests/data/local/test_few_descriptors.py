@@ -47,14 +47,14 @@ batches = DataLoader(Numbers(), batch_size=4, num_workers=2)
 assert [int(one[0]) for batch in batches for one in batch] == list(range(400))
 """
 REPLACE = """
-got, killed = [], 0
+got, killed = [], set()
 for batch in DataLoader(Numbers(), batch_size=4, num_workers=2, timeout=40):
     got += batch[:, 0].tolist()
-    if killed < 2 and len(got) >= 40 and int(batch[0, 1]) != killed:
+    if len(killed) < 2 and len(got) >= 40 and (maker := int(batch[0, 1])) not in killed:
         allow(3)
-        os.kill(int(batch[0, 1]), signal.SIGKILL)
-        killed += 1
-assert killed == 2
+        os.kill(maker, signal.SIGKILL)
+        killed.add(maker)
+assert len(killed) == 2
 assert got == list(range(400)), got
 """
 

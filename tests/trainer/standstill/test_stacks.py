@@ -156,6 +156,18 @@ def looks(found: Stacks, pid: int) -> list[Look]:
     ]
 
 
+def test_looking_at_a_process_does_not_make_it_move(found: Stacks) -> None:
+    with running(found, WAITS) as pid:
+        for _ in range(2):  # it begins
+            while not look(found, pid).frames:
+                pass
+        first = look(found, pid)
+        for _ in range(3):
+            last = look(found, pid)
+        assert last.wakeups - first.wakeups < 3, f"asked for {3 * stacks.STACKS} stacks"
+        assert last.tree_io_bytes - first.tree_io_bytes < 1000
+
+
 def test_one_in_a_lock_does_not_move_and_one_whose_child_writes_does(found: Stacks) -> None:
     with running(found, WAITS) as pid:
         while not look(found, pid).frames:  # it begins, and uses CPU for that

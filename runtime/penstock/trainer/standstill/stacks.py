@@ -4,7 +4,7 @@
 writing to a file that is named after the process (`FOLDER`). A signal is sent to a process only
 while it has a handler for it (`/proc/PID/status`): one that has become another program since would
 be ended by it. A stopped process writes nothing, and is known by its state. Files are bounded, and
-go with their processes.
+go with their processes. What looking makes a process do is not said of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,7 @@ class Stacks:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-stacks-")
         self._told: set[int] = set()
+        self._own: dict[int, _Own] = {}
 
     @property
     def folder(self) -> str:
@@ -56,6 +58,7 @@ class Stacks:
     async def look(self, pids: Collection[int]) -> tuple[ProcessLook, ...]:
         """Look at these processes, those that live; none waits for another."""
         chosen = sorted(pids)[:MAX_PROCESSES]
+        self._own = {pid: own for pid, own in self._own.items() if pid in chosen}
         deadline = asyncio.get_running_loop().time() + WRITES_SECONDS
         written = await self._write(chosen, deadline)
         self._say(written)
@@ -66,7 +69,7 @@ class Stacks:
                 break
             for pid, text in (await self._write(again, deadline)).items():
                 seen[pid].append(main_thread(text))
-        looks = (_look(pid, frames) for pid, frames in seen.items())
+        looks = (_look(pid, frames, self._own.get(pid, _Own())) for pid, frames in seen.items())
         return tuple(one for one in looks if one is not None)
 
     def moved_on(self) -> None:
@@ -88,7 +91,16 @@ class Stacks:
                 text for pid, text in written.items() if begun[pid] is not None
             ):
                 break
+        for pid, size in begun.items():
+            if size is not None:
+                own = self._own.get(pid, _Own())
+                self._own[pid] = _Own(own.asked + 1, own.size + self._size(pid) - size)
         return written
+
+    def _size(self, pid: int) -> int:
+        with contextlib.suppress(OSError):
+            return self._file(pid).stat().st_size
+        return 0
 
     def _file(self, pid: int) -> Path:
         return Path(self._folder.name) / str(pid)
@@ -136,7 +148,15 @@ def _handles(pid: int) -> bool:
     return False
 
 
-def _look(pid: int, seen: list[tuple[Frame, ...]]) -> ProcessLook | None:
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What looking itself has made a process do: wake up to write a stack, and write so much."""
+
+    asked: int = 0
+    size: int = 0
+
+
+def _look(pid: int, seen: list[tuple[Frame, ...]], own: _Own) -> ProcessLook | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         process = psutil.Process(pid)
@@ -156,8 +176,8 @@ def _look(pid: int, seen: list[tuple[Frame, ...]]) -> ProcessLook | None:
         cpu_seconds=times.user + times.system,
         frames=tuple(frames),
         tree_cpu_seconds=used,
-        tree_io_bytes=moved,
-        wakeups=wakeups,
+        tree_io_bytes=max(0, moved - own.size),
+        wakeups=max(0, wakeups - own.asked),
         sleeps_in=_sleeps_in(pid),
         wanders=are_elsewhere(seen),
     )
