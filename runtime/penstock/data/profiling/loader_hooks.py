@@ -141,6 +141,7 @@ class Loaders:
             plain_reset(this, loader, first_iter)
 
         def following(this: Any) -> Any:
+            entered = time.monotonic()  # what follows is none of the program's step
             watched = self._by_iterator.get(this)
             if watched is None or self._over or self._process != os.getpid():
                 return plain_next(this)
@@ -149,7 +150,7 @@ class Loaders:
                 self._end_if_known(watched, first)
                 watched.returned = time.monotonic()
                 return batch
-            return self._next(plain_next, this, watched)
+            return self._next(plain_next, this, watched, entered)
 
         single.__init__, several.__init__ = init_single, init_several
         several._reset, self._class.__next__ = reset, following
@@ -237,12 +238,13 @@ class Loaders:
         watched.returned = None
         watched.held = HeldWindow(iterator)
 
-    def _next(self, plain: Any, iterator: Any, watched: _Watched) -> Any:
+    def _next(self, plain: Any, iterator: Any, watched: _Watched, entered: float) -> Any:
         if watched.iterator() is not iterator:  # two iterators of one loader at once
             return plain(iterator)
         self._makers.loader = watched.number
         copies, _ = self._copies.take()
         called, cpu_called = time.monotonic(), time.process_time()
+        watched.looked += called - entered
         held = watched.held
         assert held is not None
         asked = called
