@@ -2,9 +2,10 @@
 
 It knows nothing of Penstock. ``--cached`` is the share of the files that stay in memory, as in a
 cache that replaces nothing; the others are dropped from the page cache after each use, so that the
-next is a read from the disk. ``--step-ms`` is what an accelerator takes for a batch, during which
-the host sleeps. At the end it prints its speed in steady state, without the first batches of its
-loader's window, as one JSON object.
+next is a read from the disk. It begins so, whatever another program has left in memory.
+``--step-ms`` is what an accelerator takes for a batch, during which the host sleeps. At the end it
+prints its speed in steady state, without the first batches of its loader's window, as one JSON
+object.
 """
 
 from __future__ import annotations
@@ -117,6 +118,9 @@ class Files(Dataset):
         self.paths = sorted(folder.glob(f"*.{kind}"))
         self.kept = round(cached * len(self.paths))
         self.kind = kind
+        for number, path in enumerate(self.paths):
+            path.read_bytes()
+            forget(path, really=number >= self.kept)
         stages: dict[str, list[Callable[[Any], Any]]] = {
             "jpeg": [crop, np.asarray, flip, normalise],
             "arrays": [blur, flip, normalise],
