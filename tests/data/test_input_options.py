@@ -233,6 +233,15 @@ def test_a_rank_that_hears_late_that_its_order_is_right_goes_on(
     assert list(late(monkeypatch, skip_bad=True)) == [0, 1, 2, 3, 4]
 
 
+def test_a_loader_that_stays_as_it_is_needs_no_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer has threads and sockets; processes that a loader spawns are to have none."""
+    asked: list[None] = []
+    monkeypatch.setattr(torch_loader, "consumer_of_process", lambda: asked.append(None))
+    loader = torch_data.DataLoader(Pictures(), 4, num_workers=1, in_order=False)
+    assert begin(loader, lambda _: "as it is") == "as it is"
+    assert not asked
+
+
 def test_an_order_is_assumed_by_one_of_several_that_gave_up_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -211,11 +211,11 @@ class Epochs:
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
         """The next epoch; None when the loader is to go its usual way."""
         problem = why_local(loader, trust_sampler=trust_sampler)
-        of_process = consumer_of_process()
-        heard = of_process is not None and of_process.has_heard
         resume, here = self.resume or {}, self.stream is not None and self.stream.queue.keeps_state
         watched = not loader.num_workers and not trust_sampler
         if problem is None:
+            of_process = consumer_of_process()  # of which a loader that stays has no need
+            heard = of_process is not None and of_process.has_heard
             consumer, options, shares = self._shared_or_not(loader, resume, here, watched=watched)
             problem = KEEPS_STATE if here and shares is None else None
         if problem is not None:
