@@ -34,10 +34,25 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Descriptors of files that would have been dropped."""
+    found: list[int] = []
+    monkeypatch.setattr(file_reads, "give_up", found.append)
+    return found
+
+
+@pytest.fixture
+def files() -> FilesOpened:
+    """Those of a process that drops them in the batch which it makes now."""
+    made = FilesOpened()
+    made.drop(True)
+    made.look(True)
+    return made
+
+
 def one_sample(files: FilesOpened, paths: list[Path]) -> None:
-    """Open files as the making of a sample does that drops them."""
-    files.drop(True)
-    files.look(True)
+    """Open files as the making of a sample does."""
     files.begin_sample()
     for path in paths:
         path.read_bytes()
@@ -50,7 +65,7 @@ def test_a_fifo_is_not_opened_whose_writer_would_go_on(tmp_path: Path, opened: l
     os.mkfifo(fifo)
     files = FilesOpened()
     files._drop(str(fifo))
-    assert not cold_reads.drop(str(fifo))
+    assert not cold_reads._drop(str(fifo))
     assert opened == []
 
 
@@ -58,7 +73,7 @@ def test_a_fifo_is_not_opened_whose_writer_would_go_on(tmp_path: Path, opened: l
 def test_what_is_no_files_name_is_no_error_of_whoever_opens_it(tmp_path: Path, name: str) -> None:
     files = FilesOpened()
     files._drop(str(tmp_path / name))
-    assert not cold_reads.drop(str(tmp_path / name))
+    assert not cold_reads._drop(str(tmp_path / name))
 
 
 def test_of_a_large_file_only_the_begin_is_dropped(
@@ -73,23 +88,24 @@ def test_of_a_large_file_only_the_begin_is_dropped(
 
     monkeypatch.setattr(os, "posix_fadvise", note)
     FilesOpened()._drop(str(large))
-    cold_reads.drop(str(large))
+    cold_reads._drop(str(large))
     assert asked == [LARGEST_BYTES] * 2
 
 
 @pytest.mark.parametrize(("most", "seconds", "dropped"), [(3, 60.0, 3), (200, 0.0, 0)])
 def test_one_batch_of_many_files_does_not_drop_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, seconds: float, dropped: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given_up: list[int],
+    files: FilesOpened,
+    most: int,
+    seconds: float,
+    dropped: int,
 ) -> None:
     paths = [tmp_path / str(number) for number in range(10)]
     for path in paths:
         path.write_bytes(b"a")
-    given_up: list[int] = []
     monkeypatch.setattr(file_reads, "MOST_DROPPED", most)
-    monkeypatch.setattr(file_reads, "give_up", given_up.append)
-    files = FilesOpened()
-    files.drop(True)
-    files.look(True)
     files.begin_sample()
     monkeypatch.setattr(files, "_until", files._until - file_reads.MOST_SECONDS + seconds)
     for path in paths:
@@ -99,15 +115,10 @@ def test_one_batch_of_many_files_does_not_drop_more(
 
 
 def test_nothing_is_dropped_between_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, given_up: list[int], files: FilesOpened
 ) -> None:
     """A program's collating may open files, too, and they belong to no sample."""
     (tmp_path / "a").write_bytes(b"a")
-    given_up: list[int] = []
-    monkeypatch.setattr(file_reads, "give_up", given_up.append)
-    files = FilesOpened()
-    files.drop(True)
-    files.look(True)
     fetcher = SimpleNamespace(dataset=[tmp_path / "a"], auto_collation=True)
     for index in SampleClock(files).timed(fetcher, [0]):
         fetcher.dataset[index].read_bytes()
@@ -118,14 +129,9 @@ def test_nothing_is_dropped_between_samples(
 
 
 def test_files_that_other_threads_open_cost_the_maker_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, given_up: list[int], files: FilesOpened
 ) -> None:
     (tmp_path / "a").write_bytes(b"a")
-    given_up: list[int] = []
-    monkeypatch.setattr(file_reads, "give_up", given_up.append)
-    files = FilesOpened()
-    files.drop(True)
-    files.look(True)
     files.begin_sample()
     thread = threading.Thread(target=(tmp_path / "a").read_bytes)
     thread.start()
@@ -136,10 +142,9 @@ def test_files_that_other_threads_open_cost_the_maker_nothing(
 
 
 def test_a_batch_that_ends_while_a_thread_drops_a_file_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: FilesOpened
 ) -> None:
     (tmp_path / "a").write_bytes(b"a")
-    files = FilesOpened()
     monkeypatch.setattr(file_reads, "give_up", lambda _: files.look(False))
     one_sample(files, [tmp_path / "a"])
     files.begin_sample()
@@ -161,7 +166,7 @@ class Clock:
 def test_files_of_a_slow_storage_are_not_all_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
     monkeypatch.setattr(cold_reads, "time", SimpleNamespace(monotonic=Clock()))
-    monkeypatch.setattr(cold_reads, "drop", dropped.append)
+    monkeypatch.setattr(cold_reads, "_drop", dropped.append)
     assert cold_reads.read_cold([str(number) for number in range(200)], 1) is None
     assert 0 < len(dropped) <= cold_reads.MOST_SECONDS / 2
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.data.profiling import new_memory, record_files
+from penstock.data.profiling import new_memory, record_files, thread_counts
 from penstock.data.profiling.maker_hooks import LOADER, Makers
-from penstock.data.profiling.new_memory import cost_of_new, faults_of_thread
+from penstock.data.profiling.new_memory import cost_of_new
 from penstock.data.profiling.retained_memory import LOOKS, RetainedMemory, largest_of
+from penstock.throughput.observations.session import Phase
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -37,9 +38,9 @@ def test_a_system_without_shared_memory_says_nothing_of_it(monkeypatch: Any) -> 
 
 
 def test_pages_that_are_filled_are_counted() -> None:
-    before = faults_of_thread()
+    before = thread_counts.faults()
     np.ones(64 << 20, np.uint8)
-    assert faults_of_thread() - before > 10, "in large pages, where the system has them"
+    assert thread_counts.faults() - before > 10, "in large pages, where the system has them"
 
 
 @pytest.mark.parametrize(
@@ -58,16 +59,16 @@ def test_the_largest_tensor_of_a_batch(batch: Any, size: int) -> None:
 KEEPS = """
 import sys
 import numpy as np
-from penstock.data.profiling.new_memory import faults_of_thread
+from penstock.data.profiling.thread_counts import faults
 from penstock.data.profiling.retained_memory import RetainedMemory
 
 def samples():
-    before = faults_of_thread()
+    before = faults()
     for _ in range(20):
         a = np.ones(300_000, np.uint8)
         b = a + 1
         del a, b
-    return faults_of_thread() - before
+    return faults() - before
 
 samples()
 plain = samples()
@@ -116,9 +117,9 @@ def test_a_worker_keeps_its_memory_from_the_batch_after_it_was_told(
     Makers(tmp_path).install(Watched, lambda: SimpleNamespace(id=0))
     worker = Watched(np.zeros((8, 10)), True, default_collate, False)
     worker.fetch([0, 1])
-    record_files.retain(tmp_path, "17", 4)
+    record_files.begin(Phase.RETAINED, tmp_path, "17", 4)
     worker.fetch([0, 1])
-    record_files.retain(tmp_path, "17", 3)
+    record_files.begin(Phase.RETAINED, tmp_path, "17", 3)
     for _ in range(3):
         worker.fetch([0, 1])
     made = [one for _, one in record_files.read_records(tmp_path) if one["k"] == "made"]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from penstock.data.profiling.file_reads import EVERY, FilesOpened
-from penstock.data.profiling.sample_reads import EVERY as LOOKED_AT
 from penstock.data.profiling.sample_reads import SampleClock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -34,9 +33,13 @@ def fetcher(dataset: Any, auto_collation: bool = True) -> Any:
 
 
 def test_a_list_that_is_timed_is_a_list_to_everybody() -> None:
-    clock = SampleClock(FilesOpened())
-    for _ in range(LOOKED_AT - 1):
-        assert type(clock.timed(fetcher(Squares()), [3])) is list
+    files = FilesOpened()
+    clock = SampleClock(files)
+    looked = []
+    for _ in range(EVERY + 1):
+        files.look(True)
+        looked.append(type(clock.timed(fetcher(Squares()), [3])) is not list)
+    assert looked == [True, *[False] * (EVERY - 1), True]
     timed = clock.timed(fetcher(Squares()), [3, 1, 2])
     assert (timed, len(timed), timed[0], timed[1:]) == ([3, 1, 2], 3, 3, [1, 2])
     assert type(pickle.loads(pickle.dumps(timed))) is list
@@ -59,8 +62,9 @@ def test_a_list_that_is_timed_is_a_list_to_everybody() -> None:
     ],
 )
 def test_what_is_not_made_sample_by_sample_is_left_as_it_is(given: Any, indices: Any) -> None:
-    clock = SampleClock(FilesOpened())
-    assert all(clock.timed(given, indices) is indices for _ in range(LOOKED_AT))
+    files = FilesOpened()
+    files.look(True)
+    assert SampleClock(files).timed(given, indices) is indices
 
 
 DROPS = """

@@ -34,7 +34,7 @@ STILL_THERE: Final = 0.1
 def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
     """The cost of cold reads, or None where too few files could be dropped from memory."""
     deadline = time.monotonic() + MOST_SECONDS / 2
-    dropped = [path for path in paths if time.monotonic() < deadline and drop(path)]
+    dropped = [path for path in paths if time.monotonic() < deadline and _drop(path)]
     if len(dropped) < 2 * LEAST_FILES:
         return None
     half = max(LEAST_FILES, len(dropped) // 3)
@@ -63,7 +63,7 @@ def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
     return ColdReads(blocked / size, rate, max(0.0, median(cpu)), size / len(cpu))
 
 
-def drop(path: str) -> bool:
+def _drop(path: str) -> bool:
     """Have a file's pages given up; says whether they were."""
     try:
         descriptor = open_regular_file(path)

@@ -36,11 +36,11 @@ class FilesOpened:
         self.paths: dict[str, None] = {}
         self.spent = 0.0
         """CPU seconds of the thread that makes batches that went into dropping files."""
-        self._looks = False
+        self.looks = False
+        """Whether the batch that is made now is looked at."""
         self._maker = 0
         self._droppers: set[int] = set()
-        self.drops = False
-        """Whether they are dropped while the next batch is made."""
+        self._drops = False
         self._turn = False
         self._sample_drops = False
         self._batches = 0
@@ -53,7 +53,7 @@ class FilesOpened:
         if on and not self._installed:
             self._installed = True
             sys.addaudithook(self._seen)
-        self._looks = on and (self.drops or self._batches % EVERY == 0)
+        self.looks = on and (self._drops or self._batches % EVERY == 0)
         self._batches += on
         self._maker = threading.get_ident()
 
@@ -61,7 +61,7 @@ class FilesOpened:
         """Whether files are dropped while the next batch is made."""
         if on and not self._until:
             self._until = time.monotonic() + MOST_SECONDS
-        self.drops = on and self._may_drop()
+        self._drops = on and self._may_drop()
 
     def _may_drop(self) -> bool:
         return self._dropped < MOST_DROPPED and time.monotonic() < self._until
@@ -76,9 +76,9 @@ class FilesOpened:
         self._sample_drops = False
 
     def _seen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._looks or event != "open" or threading.get_ident() in self._droppers:
+        if not self.looks or event != "open" or threading.get_ident() in self._droppers:
             return
-        if not self.drops and len(self.paths) >= MOST_FILES:
+        if not self._drops and len(self.paths) >= MOST_FILES:
             return
         path, _, flags = arguments
         if isinstance(path, bytes):
@@ -91,7 +91,7 @@ class FilesOpened:
             return
         if path.startswith(_NOT_DATA) or path.endswith(_CODE):
             return
-        if self.drops:
+        if self._drops:
             if self._sample_drops and self._may_drop():
                 self._drop(path)
         elif len(self.paths) < MOST_FILES:

@@ -39,8 +39,8 @@ from penstock.throughput.observations.session import (
 BATCHES: Final = "PENSTOCK_PROFILE_BATCHES"
 STORAGE: Final = "PENSTOCK_PROFILE_STORAGE"
 """The variable that says 0 where no file may be dropped from memory."""
-_TOLD: Final = {Phase.RETAINED: record_files.retain, Phase.COLD: record_files.cool}
-"""What makers are told when a phase begins."""
+_TOLD: Final = frozenset({Phase.RETAINED, Phase.COLD})
+"""Of which makers are told when they begin."""
 _MOST_KINDS: Final = 1000
 _DEEPEST: Final = 30
 
@@ -311,7 +311,7 @@ class Loaders:
         if phase not in _TOLD or told in self._told:
             return
         self._told.add(told)
-        _TOLD[phase](self._folder, str(self._process), watched.number)
+        record_files.begin(phase, self._folder, str(self._process), watched.number)
 
     def _end_if_known(self, watched: _Watched, first: bool) -> None:
         """The session is over with the loader that is trained on, and not with a validation's."""

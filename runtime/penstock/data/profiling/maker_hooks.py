@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.data.clocks import BytesRead, ThreadClock
-from penstock.data.profiling import record_files
+from penstock.data.profiling import record_files, thread_counts
 from penstock.data.profiling.file_reads import FilesOpened
-from penstock.data.profiling.new_memory import faults_of_thread
 from penstock.data.profiling.record_files import RecordFile
 from penstock.data.profiling.retained_memory import RetainedMemory
 from penstock.data.profiling.sample_reads import SampleClock, packed
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
 from penstock.throughput.observations.records import IN_LINE
+from penstock.throughput.observations.session import Phase
 
 LOADER: Final = "PENSTOCK_PROFILE_LOADER"
 """The variable that tells a worker whose it is: PROCESS:LOADER."""
@@ -94,7 +94,7 @@ class Makers:
         # Where the training makes its batches itself, the other threads are the training's.
         others = 0.0 if self._maker == IN_LINE else time.process_time() - time.thread_time()
         read, missed = self._bytes.read()
-        faults = faults_of_thread()
+        faults = thread_counts.faults()
         timed, dropping = self._samples.timed(fetcher, indices), self._files.spent
         batch = None
         before = self._clock.read()
@@ -105,7 +105,7 @@ class Makers:
             after = self._clock.read()
             reads, looking = self._samples.take()
             looking += self._files.spent - dropping
-            faults = faults_of_thread() - faults
+            faults = thread_counts.faults() - faults
             self._files.look(False)
             now_read, now_missed = self._bytes.read()
             samples = len(indices) if hasattr(indices, "__len__") else 1
@@ -138,12 +138,13 @@ class Makers:
             self._tell_files()
             if self._maker != IN_LINE:
                 self._look_for_end(after.wall)
-                if self._retained.batches or record_files.is_retained(
-                    self._folder, self._trainer, self.loader
-                ):
+                if self._retained.batches or self._has_begun(Phase.RETAINED):
                     self._retained.keep(batch)
-            if record_files.is_cooled(self._folder, self._trainer, self.loader):
+            if not cooled and self._has_begun(Phase.COLD):
                 self._cooled.add(self.loader)
+
+    def _has_begun(self, phase: Phase) -> bool:
+        return record_files.has_begun(phase, self._folder, self._trainer, self.loader)
 
     def _timed(self, collate: Any) -> Any:
         def timed(samples: Any) -> Any:

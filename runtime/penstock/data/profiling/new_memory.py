@@ -12,6 +12,7 @@ import time
 from statistics import median
 from typing import Final
 
+from penstock.data.profiling import thread_counts
 from penstock.throughput.observations.new_memory import NewMemory
 
 TRIED_BYTES: Final = 8 << 20
@@ -28,16 +29,6 @@ def cost_of_new(tries: int = TRIES) -> NewMemory:
         return NewMemory(page=_page_seconds())
     filled, freed = zip(*(one for one in shared if one is not None), strict=True)
     return NewMemory(median(filled) / TRIED_BYTES, median(freed) / TRIED_BYTES, _page_seconds())
-
-
-def faults_of_thread() -> int:
-    """Pages that this thread has filled or found in memory; 0 where the system does not say."""
-    try:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-    except (ImportError, AttributeError):
-        return 0
 
 
 def _shared_seconds(content: bytes) -> tuple[float, float] | None:
@@ -62,7 +53,7 @@ def _page_seconds() -> float:
     """In blocks as a program allocates and frees them, not in one that is much larger."""
     content, found = bytes(BLOCK_BYTES), []
     for _ in range(BLOCKS):
-        before = faults_of_thread()
+        before = thread_counts.faults()
         try:
             memory = mmap.mmap(-1, len(content), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, AttributeError, ValueError):
@@ -71,7 +62,7 @@ def _page_seconds() -> float:
         begun = time.thread_time()
         memory.close()
         freed = time.thread_time() - begun
-        if pages := faults_of_thread() - before:
+        if pages := thread_counts.faults() - before:
             found.append((filled + freed) / pages)
     return median(found) if found else 0.0
 

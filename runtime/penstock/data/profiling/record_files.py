@@ -2,8 +2,8 @@
 
 A process that is killed leaves whole lines and perhaps a torn last one, which is passed over. Each
 file has a bound, and the folder too; what comes after it is not written. The folder holds a byte
-that says, by being there, that nothing more is wanted. Others, of a loader, have its makers keep
-their memory, or drop files from it.
+that says, by being there, that nothing more is wanted. Others say to the makers of a loader which
+phase has begun.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.throughput.observations.session import Phase
+
 FOLDER: Final = "PENSTOCK_PROFILE"
 """The variable that names the folder to the program and all its processes."""
 MOST_BYTES: Final = 32 << 20
@@ -22,8 +24,6 @@ MOST_BYTES: Final = 32 << 20
 MOST_IN_ALL: Final = 128 << 20
 MOST_FILES: Final = 10_000
 _DONE: Final = "done"
-_RETAINED: Final = "retained"
-_COOLED: Final = "cooled"
 _PREFIX: Final = "process-"
 
 
@@ -104,23 +104,16 @@ def is_finished(folder: Path) -> bool:
     return (folder / _DONE).exists()
 
 
-def retain(folder: Path, trainer: str, loader: int) -> None:
-    """Have the workers of a loader keep the memory that they free."""
+def begin(phase: Phase, folder: Path, trainer: str, loader: int) -> None:
+    """Say to the makers of a loader that a phase has begun that asks something of them."""
     with contextlib.suppress(OSError):
-        (folder / f"{_RETAINED}-{trainer}-{loader}").touch(exist_ok=True)
+        _mark(phase, folder, trainer, loader).touch(exist_ok=True)
 
 
-def is_retained(folder: Path, trainer: str, loader: int) -> bool:
-    """Whether they are to."""
-    return (folder / f"{_RETAINED}-{trainer}-{loader}").exists()
+def has_begun(phase: Phase, folder: Path, trainer: str, loader: int) -> bool:
+    """Whether it has."""
+    return _mark(phase, folder, trainer, loader).exists()
 
 
-def cool(folder: Path, trainer: str, loader: int) -> None:
-    """Have the makers of a loader drop files from memory."""
-    with contextlib.suppress(OSError):
-        (folder / f"{_COOLED}-{trainer}-{loader}").touch(exist_ok=True)
-
-
-def is_cooled(folder: Path, trainer: str, loader: int) -> bool:
-    """Whether they are to."""
-    return (folder / f"{_COOLED}-{trainer}-{loader}").exists()
+def _mark(phase: Phase, folder: Path, trainer: str, loader: int) -> Path:
+    return folder / f"{phase}-{trainer}-{loader}"

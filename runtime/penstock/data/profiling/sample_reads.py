@@ -3,31 +3,22 @@
 Whoever makes a batch goes through a list of indices; that list is replaced by one that looks,
 between two of them, how long the thread was on a core, and whether it read from storage. It is an
 ordinary list to everybody else. What looking takes is not the batch's, and what it makes dearer is
-little: as the program runs, one batch in some is looked at.
+little: the batches are looked at whose files are.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple
-from functools import partial
 from typing import Any, Final
 
+from penstock.data.profiling import thread_counts
 from penstock.data.profiling.file_reads import FilesOpened
 from penstock.throughput.observations.records import SampleReads
 
-_usage: Callable[[], Any] | None = None
-with contextlib.suppress(ImportError, AttributeError):
-    import resource
-
-    _usage = partial(resource.getrusage, resource.RUSAGE_THREAD)
-
-EVERY: Final = 4
-"""One batch in so many is looked at, unless files are dropped."""
 BLOCK: Final = 512
-"""Bytes, in which a thread's input is counted."""
+"""Bytes, in which what a thread has read is counted."""
 
 
 class SampleClock:
@@ -36,16 +27,14 @@ class SampleClock:
     def __init__(self, files: FilesOpened) -> None:
         """``files``: that they open."""
         self._files = files
-        self._batches = 0
         self._found = SampleReads()
         self._looking = 0.0
 
     def timed(self, fetcher: Any, indices: Any) -> Any:
         """The indices to make a batch of; as they are where samples are not made one by one."""
         dataset = getattr(fetcher, "dataset", None)
-        self._batches += 1
         if (
-            (self._batches % EVERY and not self._files.drops)
+            not self._files.looks
             or type(indices) is not list
             or not getattr(fetcher, "auto_collation", False)
             or not hasattr(type(dataset), "__getitem__")
@@ -68,12 +57,12 @@ class SampleClock:
         try:
             for index in indices:
                 files.begin_sample()
-                before, spent, begun = _blocks_in(), files.spent, time.thread_time()
+                before, spent, begun = thread_counts.blocks_read(), files.spent, time.thread_time()
                 looking += begun - ended
                 yield index
                 ended = time.thread_time()
                 cpu = ended - begun - (files.spent - spent)
-                read = _blocks_in() - before
+                read = thread_counts.blocks_read() - before
                 if read > 0:
                     misses, miss_cpu, missed = misses + 1, miss_cpu + cpu, missed + read
                 else:
@@ -101,8 +90,3 @@ class _TimedIndices(list[Any]):
 def packed(reads: SampleReads) -> list[float]:
     """For a record."""
     return list(astuple(reads))
-
-
-def _blocks_in() -> int:
-    """That this thread has read from storage; 0 where the system does not say."""
-    return int(_usage().ru_inblock) if _usage is not None else 0
