@@ -65,17 +65,14 @@ def _best_use(profile: Profile, resources: Resources) -> Point:
     """The share and cut that the bounds have as best, or what the loop has, where they differ."""
     if not resources.data_workers:
         return Point(resources, Placement(), predict(profile, resources))
-    chosen = decide(profile, resources, least_gain=0.0).chosen.placement
-    found = [predict(profile, resources, chosen)]
-    placements = [chosen]
+    uses = [(resources, decide(profile, resources, least_gain=0.0).chosen.placement)]
     if is_held_up(profile, resources):
         most = resources.data_workers
         for number in sorted({1, -(-most // 2), most}):  # more than are of use have nothing to do
             fewer = replace(resources, data_workers=number)
-            placements += [whole_batches(profile, fewer, share) for share in SHARES]
-            found += [predict(profile, fewer, one) for one in placements[-len(SHARES) :]]
-    best = max(range(len(found)), key=lambda at: found[at].rate)
-    return Point(resources, placements[best], found[best])
+            uses += [(fewer, whole_batches(profile, fewer, share)) for share in SHARES]
+    points = [Point(resources, use, predict(profile, used, use)) for used, use in uses]
+    return max(points, key=lambda point: point.prediction.rate)
 
 
 def _or_not(beside: Point, as_it_is: Point) -> Point:

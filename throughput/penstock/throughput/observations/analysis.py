@@ -58,6 +58,7 @@ READS_NOTHING: Final = 512.0
 """Bytes a sample below which no dataset reads files; queues and pipes are counted too."""
 MISMATCH: Final = 0.1
 UNSURE: Final = 0.2
+"""Of a step: one that is known so badly is said to be."""
 MOST_COPYING: Final = 0.95
 """Of a step: no training is copies alone."""
 MOST_RELEASING: Final = 0.5
@@ -117,7 +118,7 @@ def profile_of(seen: Seen) -> Profile:
             f"{len(normal)} batches of {loader.dataset} were measured, and {LEAST_BATCHES} are the "
             f"least: {_WINDOW_UNFILLED if loader.workers else _ENDED}"
         )
-    made = [one for one in seen.made if one.samples > 0 and not one.retained and not one.cooled]
+    made = [one for one in seen.made if one.samples > 0 and one.as_it_runs]
     if not made:
         raise ProfileError(f"no batch of {loader.dataset} was seen being made")
     size = _batch_size(loader, made)

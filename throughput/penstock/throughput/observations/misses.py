@@ -44,7 +44,7 @@ def cpu_of_miss(cold: ColdReads, size: float, made: Sequence[Made]) -> float:
     """
     alone = cold.cpu_seconds_of_file * size / cold.bytes_of_file if cold.bytes_of_file else 0.0
     # Batches that were made in another way cost something else: they are not mixed.
-    as_it_runs = _sum([one for one in made if not one.retained and not one.cooled])
+    as_it_runs = _sum([one for one in made if one.as_it_runs])
     for reads in (as_it_runs, _sum([one for one in made if one.cooled])):
         if min(reads.hits, reads.misses) >= LEAST_SAMPLES and reads.missed:
             more = reads.miss_cpu / reads.misses - reads.hit_cpu / reads.hits

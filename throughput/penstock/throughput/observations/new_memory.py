@@ -55,9 +55,8 @@ def is_kept(one: Made) -> bool:
 
 def pages_given_back(made: Sequence[Made]) -> float:
     """New pages of a sample that would be none if the worker kept what it frees."""
-    made = [one for one in made if not one.cooled]
-    kept = [one.faults / one.samples for one in made if is_kept(one)]
-    plain = [one.faults / one.samples for one in made if not one.retained]
+    kept = [one.faults / one.samples for one in made if is_kept(one) and not one.cooled]
+    plain = [one.faults / one.samples for one in made if one.as_it_runs]
     if len(kept) < LEAST_RETAINED or len(plain) < LEAST_RETAINED:
         return 0.0
     return max(0.0, median(plain) - median(kept))

@@ -143,6 +143,11 @@ class Made:
     reads: SampleReads = SampleReads()
 
     @property
+    def as_it_runs(self) -> bool:
+        """Whether it was made as the program has it, and nothing was tried on its maker."""
+        return not self.retained and not self.cooled
+
+    @property
     def blocked(self) -> float:
         """Seconds that were neither on a core nor waiting for one."""
         return max(0.0, self.end - self.begin - self.cpu - self.queued)
