@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from penstock.brain.model.spent import GIB
 from penstock.brain.pricing.problem import Option, PricedJob, Prices, Resources
 
@@ -35,6 +37,20 @@ def amdahl(
     return PricedJob(
         name=name, options=tuple(options), weight=weight, priority=priority, queue=queue
     )
+
+
+def drawn(rng: np.random.Generator, count: int) -> list[PricedJob]:
+    """So many that differ in scaling, weight, queue, and in whether they have accelerators."""
+    return [
+        amdahl(
+            f"job-{number}",
+            float(rng.uniform(0, 0.4)),
+            accelerators=int(rng.random() < 0.4),
+            weight=float(rng.uniform(0.5, 2)),
+            queue=str(rng.choice(["a", "b"])),
+        )
+        for number in range(count)
+    ]
 
 
 def cores(count: float) -> Resources:

@@ -19,7 +19,7 @@ from penstock.brain.pricing.problem import (
     Room,
     useful,
 )
-from tests.brain.pricing.jobs import amdahl, cores
+from tests.brain.pricing.jobs import amdahl, cores, drawn
 
 
 def names(plan: Allocation) -> list[str | None]:
@@ -88,17 +88,7 @@ def test_a_resource_that_runs_out_is_kept_for_those_who_make_most_of_it() -> Non
 def test_small_cases_are_within_three_percent_of_the_optimum() -> None:
     worst = 0.0
     for case in range(12):
-        rng = np.random.default_rng(case)
-        jobs = [
-            amdahl(
-                f"job-{n}",
-                float(rng.uniform(0, 0.4)),
-                accelerators=int(rng.random() < 0.4),
-                weight=float(rng.uniform(0.5, 2)),
-                queue=str(rng.choice(["a", "b"])),
-            )
-            for n in range(5)
-        ]
+        jobs = drawn(np.random.default_rng(case), 5)
         room = Room(
             capacity=Resources(milli_cpu=90_000, memory_bytes=180 * 2**30, accelerators=9),
             quotas={"a": cores(60)},

@@ -10,7 +10,7 @@ from penstock.brain.pricing.filling import Filling
 from penstock.brain.pricing.greedy import admit
 from penstock.brain.pricing.problem import Option, PricedJob, Resources, Room
 from penstock.brain.pricing.regrouping import regroup
-from tests.brain.pricing.jobs import amdahl, cores
+from tests.brain.pricing.jobs import cores, drawn
 
 
 def job(name: str, *options: tuple[float, float]) -> PricedJob:
@@ -52,17 +52,7 @@ def test_work_that_is_missing_is_made_first_whatever_it_costs() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("count", [5, 24])
 def test_a_plan_gets_better_and_still_fits(seed: int, count: int) -> None:
-    rng = np.random.default_rng(seed)
-    jobs = [
-        amdahl(
-            f"job-{number}",
-            float(rng.uniform(0, 0.4)),
-            accelerators=int(rng.random() < 0.4),
-            weight=float(rng.uniform(0.5, 2)),
-            queue=str(rng.choice(["a", "b"])),
-        )
-        for number in range(count)
-    ]
+    jobs = drawn(np.random.default_rng(seed), count)
     room = Room(
         capacity=Resources(
             milli_cpu=14_000 * count, memory_bytes=28 * 2**30 * count, accelerators=2 * count
