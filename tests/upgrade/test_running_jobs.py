@@ -5,8 +5,8 @@ its controller's Deployment describes is run by this release's program: there is
 ones. What that program does otherwise is made up for: until the upgrade it has the rights that
 the earlier chart did not give (a job's trainer had no role of its own then, and nobody asked how
 many shards there are), and the job's trainer has its rights in the way in which the earlier program
-gave them. Brain and scheduler begin with the
-upgrade: this release's want tokens and rights that the first chart did not give them.
+gave them. Brain and scheduler begin with the upgrade: this release's want tokens and rights that
+the first chart did not give them.
 """
 
 from __future__ import annotations

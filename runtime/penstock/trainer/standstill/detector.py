@@ -47,8 +47,9 @@ KNOWN_STEPS: Final = 5
 REMEMBERED: Final = 256
 """Pauses of a process that are remembered."""
 MORE_CPU_SECONDS: Final = 1.0
+"""Beyond what any pause has taken of a core: who has used as much lacks none."""
 WORKS_SECONDS: Final = 120.0
-"""The same with one that may be at work, beyond what it has with others."""
+"""By so much longer one may pause that may be at work."""
 LOOKS: Final = 3
 LOOK_SECONDS: Final = 1.2
 """Between two looks: agents report once a second."""
