@@ -12,6 +12,7 @@ import httpx
 import pytest
 import yaml
 
+from penstock.base.shards import lease_name
 from penstock_cluster.registry import ApiError
 from penstock_cluster.registry.admission.escalation import parts
 from tests.charts.installed import (
@@ -99,6 +100,22 @@ async def report_health(found: Installed) -> None:
     await trainer.patch(JOBS, "digits", healthy, "default", subresource="status")
 
 
+SPARE = [
+    (
+        "penstock-controller",
+        {
+            "verbs": [verb],
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": [lease_name(1)],
+        },
+    )
+    for verb in ("get", "update", "patch")
+]
+"""To the Lease of a second shard, which two replicas may hold: whoever has it gives it back after
+there is one shard again."""
+
+
 def test_every_right_is_used_and_none_is_missing(tmp_path: Path) -> None:
     """Whatever a component does happens once; what it may do beyond that is one right too many."""
 
@@ -127,10 +144,10 @@ def test_every_right_is_used_and_none_is_missing(tmp_path: Path) -> None:
         await found.stop("controller")
         no_component_was_refused_anything(found)
         for component in COMPONENTS:
-            assert found.unused(f"{SYSTEM}:penstock-{component}") == [], component
+            unused = found.unused(f"{SYSTEM}:penstock-{component}")
+            assert unused == (SPARE if component == "controller" else []), component
 
-    # There is one process of each; a second replica has rights to a second shard's Lease.
-    run(story, tmp_path, {"scheduler": {"interval": 1}, "controller": {"replicas": 1}})
+    run(story, tmp_path, {"scheduler": {"interval": 1}})
 
 
 def quick(name: str, command: str = "", **spec: Any) -> Json:
