@@ -8,10 +8,12 @@ get no new work. Each program of `benchmarks.probe_programs` runs in turns alone
 its batches made beforehand; the last is what G is compared with. The digest of all batches and of
 the trained weights has to be the same in all of them. ``lost`` is by how much longer a program of
 ``--batches`` batches takes, as a share of a run of 20 minutes, which FastFlow's sessions take up to
-3.1 % of (PVLDB 16(5), Table 4). Figures are medians over the rounds: two, and more, up to
-``--rounds``, until what was probed and what it is compared with are each known to a hundredth. Each
-of the six programs then takes half a minute or more, most of it for starting; what is being run is
-on stderr.
+3.1 % of (PVLDB 16(5), Table 4). ``faults`` are pages that a step fills anew: where they differ the
+programs differ in what their allocator gave back, and not in their training; so those that compute
+also run with an allocator that gives nothing back (``keeps``). Figures are medians over the rounds:
+two, and more, up to ``--rounds``, until what was probed and what it is compared with are each known
+to a hundredth. Each of the eight programs then takes half a minute or more, most of it for
+starting; what is being run is on stderr.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class Case(NamedTuple):
     step: str
     workers: int
     iterable: bool = False
+    keeps: bool = False
+    """Its allocator gives nothing back to the system."""
 
 
 CASES: Final = (
@@ -54,8 +58,11 @@ CASES: Final = (
     Case("sleep", 2),
     Case("compute", 0),
     Case("compute", 1),
+    Case("compute", 0, keeps=True),
+    Case("compute", 1, keeps=True),
     Case("sleep", 1, iterable=True),
 )
+KEEPING: Final = ("env", "MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=17179869184")
 
 
 def run(case: Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
@@ -66,6 +73,8 @@ def run(case: Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
         program.append("--replay")
     if way == PROFILED:
         program = profiling(profile, program, "--no-storage")
+    if case.keeps:
+        program = [*KEEPING, *program]
     found: dict[str, Any] = answer_of(program, RUN_SECONDS)
     return found
 
@@ -89,16 +98,19 @@ def measure(case: Case, rounds: int, batches: int, source: random.Random) -> dic
     found = median(probed)
     digests = {one["digest"] for ones in seen.values() for one in ones}
     seconds = {way: median(one["seconds"] for one in seen[way]) for way in WAYS}
+    faults = {f"faults_{way}": round(median(one["faults"] for one in seen[way])) for way in WAYS}
     return {
         "step": case.step,
         "workers": case.workers,
         "dataset": "iterable" if case.iterable else "map",
+        "keeps": case.keeps,
         "rounds": len(probed),
         "alone": round(median(one["rate"] for one in seen[ALONE]), 1),
         "true": round(true, 1),
         "probed": round(found, 1),
         "error": round(found / true - 1, 4),
         "same_bits": len(digests) == 1,
+        **faults,
         "alone_seconds": round(seconds[ALONE], 2),
         "profiled_seconds": round(seconds[PROFILED], 2),
         "lost": round(max(0.0, seconds[PROFILED] - seconds[ALONE]) / RUN, 5),
@@ -107,7 +119,8 @@ def measure(case: Case, rounds: int, batches: int, source: random.Random) -> dic
 
 def _named(case: Case) -> str:
     kind = ", iterable" if case.iterable else ""
-    return f"{case.step}, {case.workers} loader workers{kind}"
+    memory = ", memory kept" if case.keeps else ""
+    return f"{case.step}, {case.workers} loader workers{kind}{memory}"
 
 
 def main() -> int:
@@ -116,12 +129,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3, help="at most")
     parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--cases", default="", help='some: "compute, 0"')
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     options = parser.parse_args()
     source = random.Random(options.seed)
     load = [os.getloadavg()[0]]
     rows = []
-    for case in CASES:
+    cases = [case for case in CASES if options.cases in _named(case)]
+    if not cases:
+        parser.error(f"--cases {options.cases}: must be in one of {[_named(one) for one in CASES]}")
+    for case in cases:
         rows.append(measure(case, options.rounds, options.batches, source))
         print(table(rows[-1:]), file=sys.stderr, flush=True)
     load.append(os.getloadavg()[0])

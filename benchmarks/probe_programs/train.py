@@ -3,8 +3,9 @@
 It knows nothing of Penstock. With ``--replay`` its batches are made before it begins, so that the
 training is all that is timed: how fast it is when every batch is there. ``--step sleep`` waits as
 for an accelerator; ``compute`` trains a small model on one thread. At the end it prints one JSON
-object with the samples a second of its second half, its seconds, and a digest of every batch in its
-order and of the trained weights.
+object with the samples a second of its second half, the page faults of a step of it (which depend
+on what its allocator has given back), its seconds, and a digest of every batch in its order and of
+the trained weights.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import resource
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -61,6 +63,11 @@ class Iterated(IterableDataset[torch.Tensor]):
             yield sample(index)
 
 
+def filled() -> int:
+    """Pages, by this thread."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
 def main() -> None:
     """Train for one epoch."""
     parser = argparse.ArgumentParser()
@@ -85,9 +92,10 @@ def main() -> None:
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     batches: Any = list(loader) if options.replay else loader
-    digest, taken, middle = hashlib.sha256(), 0, 0.0
+    digest, taken, middle, faults = hashlib.sha256(), 0, 0.0, 0
     begun = time.perf_counter()
     for batch in batches:
+        before = filled()
         digest.update(batch.numpy().tobytes())
         if options.step == "sleep":
             time.sleep(STEP_SECONDS)
@@ -96,13 +104,15 @@ def main() -> None:
             model(batch).square().mean().backward()
             optimizer.step()
         taken += 1
+        faults += filled() - before
         if taken == options.batches // 2:
-            middle = time.perf_counter()
+            middle, faults = time.perf_counter(), 0
     ended = time.perf_counter()
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().tobytes())
-    rate = BATCH * (taken - options.batches // 2) / (ended - middle)
-    print(json.dumps({"rate": rate, "seconds": ended - begun, "digest": digest.hexdigest()}))
+    counted = taken - options.batches // 2
+    found = {"rate": BATCH * counted / (ended - middle), "faults": faults / counted}
+    print(json.dumps({**found, "seconds": ended - begun, "digest": digest.hexdigest()}))
 
 
 if __name__ == "__main__":

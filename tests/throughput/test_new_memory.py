@@ -16,6 +16,7 @@ from penstock.throughput.observations.new_memory import (
 )
 from penstock.throughput.observations.records import Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
+from penstock.throughput.profiles.profile import Profile
 
 LOADER = Loader(1, "Arrays", workers=1, prefetch=2, batch_size=10, samples=1000)
 MEMORY = NewMemory(shared_byte=1e-6, shared_byte_freed=2e-7, page=1e-5)
@@ -105,3 +106,42 @@ def test_what_was_made_in_line_says_what_shared_memory_would_cost() -> None:
     profile = profile_of(replace(seen, loader=replace(LOADER, workers=0), made=made))
     assert profile.sharing_cpu_seconds == pytest.approx(0.001)
     assert profile.release_seconds == pytest.approx(0.002)
+
+
+def with_faults(seen: Seen, *counts: int) -> Seen:
+    """Steps of 0.1 s that fill so many pages of 10 us, in turn."""
+    found = [
+        replace(one, faults=counts[index % len(counts)])
+        for index, one in enumerate(seen.deliveries)
+    ]
+    return replace(seen, deliveries=found)
+
+
+def in_line(seen: Seen) -> Seen:
+    made = [one for one in seen.made if not one.retained]
+    return replace(seen, loader=replace(LOADER, workers=0), made=made)
+
+
+def said_of_memory(profile: Profile) -> str:
+    return next((note for note in profile.notes if "MALLOC_TRIM_THRESHOLD_" in note), "")
+
+
+def test_a_step_that_fills_its_memory_again_may_be_faster_where_it_makes_no_batches() -> None:
+    calm = profile_of(in_line(of_a_worker(plain=0, kept=0)))
+    busy = profile_of(with_faults(in_line(of_a_worker(plain=0, kept=0)), 3000))
+    assert busy.step.value == pytest.approx(calm.step.value), "what was measured stays"
+    assert busy.step.low == pytest.approx(0.1 - 0.03)
+    assert said_of_memory(busy).startswith("30%")
+    assert not said_of_memory(calm)
+
+
+def test_beside_workers_a_step_fills_what_it_fills() -> None:
+    seen = with_faults(of_a_worker(plain=0, kept=0), 3000)
+    assert profile_of(seen).step == profile_of(of_a_worker(plain=0, kept=0)).step
+    assert said_of_memory(profile_of(seen))
+
+
+def test_no_step_is_all_filling_and_one_that_does_it_now_and_then_is_not_called_so() -> None:
+    seen = in_line(of_a_worker(plain=0, kept=0))
+    assert profile_of(with_faults(seen, 10**9)).step.low == pytest.approx(0.05)
+    assert not said_of_memory(profile_of(with_faults(seen, 0, 0, 3000)))

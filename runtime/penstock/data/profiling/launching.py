@@ -290,6 +290,7 @@ def _delivery(record: Mapping[str, Any]) -> Delivery:
         held=record["h"],
         nbytes=record["z"],
         looked=record["o"],
+        faults=record["n"],
         copies=tuple(
             Copies(bool(blocking), bool(pinned), bool(idle), number, seconds, nbytes)
             for blocking, pinned, idle, number, seconds, nbytes in record["y"]

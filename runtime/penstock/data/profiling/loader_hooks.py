@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.data.clocks import busy_seconds
-from penstock.data.profiling import record_files
+from penstock.data.profiling import record_files, thread_counts
 from penstock.data.profiling.by_identity import ByIdentity
 from penstock.data.profiling.device_copies import DeviceCopies, InitialisedDevices
 from penstock.data.profiling.held_window import HeldWindow
@@ -73,6 +73,7 @@ class _Watched:
         self.trained = False
         self.sized = 0
         self.looked = 0.0
+        self.faults = 0
         """Seconds that went into looking since the last batch was there."""
 
 
@@ -245,6 +246,7 @@ class Loaders:
         copies, _ = self._copies.take()
         called, cpu_called = time.monotonic(), time.process_time()
         watched.looked += called - entered
+        watched.faults = max(0, thread_counts.faults() - watched.faults)
         held = watched.held
         assert held is not None
         asked = called
@@ -294,6 +296,7 @@ class Loaders:
                 "y": copies,
                 "i": pinned,
                 "o": 0.0 if first else watched.looked,
+                "n": 0 if first else watched.faults,
             }
         )
         self._tell_makers(watched)
@@ -303,6 +306,7 @@ class Loaders:
             self._copies.begin(InitialisedDevices(self._torch), self._pin_module)
         watched.returned = time.monotonic()
         watched.looked = watched.returned - returned
+        watched.faults = thread_counts.faults()
         self._end_if_known(watched, first)
         return batch
 

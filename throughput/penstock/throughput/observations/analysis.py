@@ -63,6 +63,10 @@ MOST_COPYING: Final = 0.95
 """Of a step: no training is copies alone."""
 MOST_RELEASING: Final = 0.5
 """Of a step."""
+MOST_REFILLING: Final = 0.5
+"""Of a step."""
+REFILLING: Final = 0.1
+"""Of a step, above which it is said."""
 HELD_UP: Final = 2.0
 """So many times the usual step no step takes by itself."""
 CROWDED: Final = 0.1
@@ -129,6 +133,15 @@ def profile_of(seen: Seen) -> Profile:
     if not drained:
         notes.append("G is that of steps beside the loader's work: none were seen without it")
     step = _step(drained, normal)
+    refill = _refill(seen, drained or normal, step.value)
+    if refill > REFILLING * step.value:
+        notes.append(
+            f"{refill / step.value:.0%} of a training step go into filling memory that its "
+            "allocator has given back to the system: with glibc MALLOC_MMAP_MAX_=0 and "
+            "MALLOC_TRIM_THRESHOLD_=17179869184 keep it, if there is room"
+        )
+    if not loader.workers:
+        step = replace(step, low=min(step.low, step.value - refill))
     step_cores = _busy_cores(drained or normal)
     contention, base = _contention(seen, made, normal)
     others, foreign = _others(seen, normal)
@@ -225,6 +238,16 @@ def _step(
 
 def _trained(earlier: Delivery, later: Delivery) -> float:
     return max(1e-9, later.called - earlier.returned - later.looked)
+
+
+def _refill(seen: Seen, pairs: Sequence[tuple[Delivery, Delivery]], step: float) -> float:
+    """Seconds of a step to fill memory that was given back to the system before.
+
+    Where the training makes its batches itself these may end with that: what is freed between the
+    steps decides whether glibc has more free at the end of its heap than it keeps.
+    """
+    pages = median(later.faults for _, later in pairs)
+    return min(pages * seen.memory.page, MOST_REFILLING * step)
 
 
 def _copied(seen: Seen, pairs: Sequence[tuple[Delivery, Delivery]]) -> list[float]:

@@ -54,6 +54,7 @@ class Delivery:
         nbytes: of the batch; 0: not looked at.
         copies: to a device, that the training's thread made since the batch before.
         looked: seconds since then that went into looking: none of the program's.
+        faults: pages of new memory that the training's thread has filled since the batch before.
     """
 
     maker: int
@@ -67,6 +68,7 @@ class Delivery:
     nbytes: int = 0
     copies: tuple[Copies, ...] = ()
     looked: float = 0.0
+    faults: int = 0
 
     @property
     def waited(self) -> float:
