@@ -17,6 +17,7 @@ from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
 from penstock_cluster.registry.model import errors
 from penstock_cluster.testing import RunningCluster, api_server
+from tests.kube.leases import Failing, own_lease
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +27,9 @@ def cluster() -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def lease(
-    cluster: RunningCluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LeaseName]:
-    """A Lease of the test's own, soon lost by who cannot renew it."""
-    monkeypatch.setattr(election, "RETRY_SECONDS", 1.0)
-    monkeypatch.setattr(election, "RENEW_DEADLINE_SECONDS", 3.0)
-    namespace = cluster.namespace(f"ns-{abs(hash(request.node.name)) % 10**8}")
-    yield LeaseName(namespace, "lease")
-    cluster.engine.interceptor = None
+def lease(cluster: RunningCluster, request: pytest.FixtureRequest) -> Iterator[LeaseName]:
+    with own_lease(cluster, request.node.name, "lease") as found:
+        yield found
 
 
 def holder(cluster: RunningCluster, lease: LeaseName) -> str:
@@ -118,18 +113,6 @@ def test_who_stops_while_waiting_takes_nothing_along(
             assert second.shown == []
 
     asyncio.run(main())
-
-
-class Failing:
-    """Refuses what is written to Leases."""
-
-    async def on_request(self, request: Any) -> Any:
-        if request.resource == "leases" and request.verb in {"update", "patch"}:
-            return errors.internal("etcd is away")
-        return None
-
-    def on_watch_event(self, request: Any, event: Any) -> bool:
-        return True
 
 
 def test_the_work_ends_when_the_lease_is_lost(cluster: RunningCluster, lease: LeaseName) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
 from penstock.base.shards import NUMBER_KEY, NUMBER_OBJECT, Share
 from penstock.controller.shards.holder import ShardHolder
-from penstock.kube import election
 from penstock.kube.api import Api
 from penstock.kube.connection import connect
 from penstock.kube.election import LeaseName
-from penstock_cluster.registry.model import errors
 from penstock_cluster.testing import RunningCluster, api_server
+from tests.kube.leases import Failing, own_lease
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +24,9 @@ def cluster() -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def lease(
-    cluster: RunningCluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LeaseName]:
-    monkeypatch.setattr(election, "RETRY_SECONDS", 1.0)
-    monkeypatch.setattr(election, "RENEW_DEADLINE_SECONDS", 3.0)
-    namespace = cluster.namespace(f"ns-{abs(hash(request.node.name)) % 10**8}")
-    yield LeaseName(namespace, "penstock-controller")
-    cluster.engine.interceptor = None
+def lease(cluster: RunningCluster, request: pytest.FixtureRequest) -> Iterator[LeaseName]:
+    with own_lease(cluster, request.node.name, "penstock-controller") as found:
+        yield found
 
 
 def divide(cluster: RunningCluster, lease: LeaseName, number: str) -> None:
@@ -122,18 +115,6 @@ def test_work_that_ends_gives_the_lease_back(cluster: RunningCluster, lease: Lea
             assert only.leads == [1, 0]
 
     asyncio.run(main())
-
-
-class Failing:
-    """Refuses what is written to Leases."""
-
-    async def on_request(self, request: Any) -> Any:
-        if request.resource == "leases" and request.verb in {"update", "patch"}:
-            return errors.internal("etcd is away")
-        return None
-
-    def on_watch_event(self, request: Any, event: Any) -> bool:
-        return True
 
 
 def test_a_lease_that_cannot_be_renewed_ends_the_process(
