@@ -9,6 +9,10 @@ spin while they wait for each other: whichever is not running is waited for at f
 Tests start thousands of processes, and each would compile all that it imports where an image says
 that no bytecode is to be written: a second for each.
 
+The compiler of PyTorch takes as long to load as PyTorch, and comes with the first optimizer: that
+was half of what most of these processes did. All load it late, as programs of ``penstock run`` do
+(`penstock.trainer.late_compiler`), but those of `tests/examples`.
+
 Tests marked ``gpu`` are left out where there is no device, and counted: that is no skip, since no
 machine of the project's has to have one.
 
@@ -30,12 +34,15 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from penstock.data.hooked import hooked
+
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before anything loads PyTorch
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+os.environ.update(hooked(os.environ))
 
 LEFT_OUT: Final = pytest.StashKey[int]()
 OUTPUT_NAME: Final = "gpu_tests_left_out"

@@ -50,6 +50,7 @@ WEIGHTS_BYTES: Final = "PENSTOCK_WEIGHTS_BYTES"  # set by users: its most, as 16
 CACHE_SOCKET: Final = "PENSTOCK_CACHE_SOCKET"  # of the node's cache: a path, or @NAME
 CACHE_FORM: Final = "PENSTOCK_CACHE_FORM"  # Raw, or Decoded: what functions made of them
 CACHE_PATHS: Final = "PENSTOCK_CACHE_PATHS"  # folders that are read through it, separated as PATH
+LATE_COMPILER: Final = "PENSTOCK_LATE_COMPILER"  # set by users: 0: PyTorch loads it early
 LINK_CODING: Final = "PENSTOCK_LINK_CODING"  # set by users: 0: batches are sent as they are
 ENCRYPT_FRAMES: Final = "PENSTOCK_ENCRYPT_FRAMES"  # set by users: 1 hides what data connections say
 

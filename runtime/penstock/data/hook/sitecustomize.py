@@ -71,10 +71,37 @@ def _place_sharded_reads(module: "ModuleType") -> None:
     install_planner(module)
 
 
+class _LateCompiler:
+    """Has PyTorch load its compiler when a program compiles; see `penstock.trainer.late_compiler`.
+
+    The modules with a part in it are handed over in the order in which they are executed. Without
+    Penstock in this interpreter PyTorch stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._take: Any = None
+
+    def __call__(self, module: "ModuleType") -> None:
+        if self._take is None:
+            try:
+                from penstock.trainer.late_compiler import LateCompiler
+            except ImportError:
+                self._take = lambda _: None
+            else:
+                self._take = LateCompiler(sys.modules["torch"]).take
+        self._take(module)
+
+
 _FOLLOW = "PENSTOCK_FOLLOW_LOADERS"
+_LATE = "PENSTOCK_LATE_COMPILER"
+_late_compiler = _LateCompiler()
 _ACTS = [
     (name, variable, act)
     for name, variable, act in (
+        ("torch._compile", _LATE, _late_compiler),
+        ("torch.optim.optimizer", _LATE, _late_compiler),
+        ("torch.nn.parallel.distributed", _LATE, _late_compiler),
+        ("torch._dynamo", _LATE, _late_compiler),
         ("torch.utils.data", "PENSTOCK_DATA_INTERCEPT", _serve_loaders),
         ("torch.utils.data", "PENSTOCK_PROFILE", _profile_loaders),
         ("torch", "PENSTOCK_AGENT_SOCKET", _tell_agent),
@@ -87,7 +114,7 @@ _ACTS = [
         ("pytorch_lightning.loops.fit_loop", _FOLLOW, _place_fit_loop),
         ("pytorch_lightning.loops.training_epoch_loop", _FOLLOW, _place_epoch_loop),
     )
-    if os.environ.get(variable)
+    if (os.environ.get(variable) != "0" if variable == _LATE else os.environ.get(variable))
     # A profile is of the program's own way of loading.
     and not (act is _serve_loaders and os.environ.get("PENSTOCK_PROFILE"))
 ]
