@@ -10,8 +10,10 @@ draws, and asked what it would do in others, also with a disk that the kernel sl
 runs so, without the profiler. ``error`` is the predicted rate by the measured one, less one;
 ``inside`` whether the measured rate is in the predicted interval. Configurations take turns; each
 of ``--rounds`` rounds has a profile of its own, and the figures are those of the round with the
-median error. DS-Analyzer has an error of at most 4 % for one program and one dimension (PVLDB
-14(5), Fig. 11). ``--planted`` is `planted_stalls`.
+median error. ``yardstick`` has each program in the configuration that was profiled, in turns with
+the others: what the machine makes of one and the same program from round to round. DS-Analyzer has
+an error of at most 4 % for one program and one dimension (PVLDB 14(5), Fig. 11). ``--planted`` is
+`planted_stalls`.
 """
 
 from __future__ import annotations
@@ -108,6 +110,37 @@ def asked(profile: Profile, calibrated: Configuration, there: Configuration) -> 
     return replace(found, storage_bytes_per_second=there.storage or None)
 
 
+def judged(
+    there: Configuration, found: Sequence[Prediction], rates: Sequence[float]
+) -> dict[str, Any]:
+    """The round with the median error."""
+    errors = [p.rate / rate - 1 for p, rate in zip(found, rates, strict=True)]
+    error = median_low(errors)
+    shown, rate = found[errors.index(error)], rates[errors.index(error)]
+    return {
+        "cores": there.cores,
+        "workers": there.workers,
+        "cached": there.cached,
+        "storage_mb_s": there.storage / 1e6 or None,
+        "predicted": round(shown.rate, 1),
+        "low": round(shown.low, 1),
+        "high": round(shown.high, 1),
+        "measured": round(rate, 1),
+        "error": round(error, 4),
+        "inside": shown.low <= rate <= shown.high,
+        "binding": shown.binding,
+    }
+
+
+def again(found: Sequence[Prediction], rates: Sequence[float]) -> dict[str, Any]:
+    """What was profiled, all rounds: ``spread`` is the most by the least, less one."""
+    return {
+        "predicted": [round(one.rate, 1) for one in found],
+        "measured": [round(one, 1) for one in rates],
+        "spread": round(max(rates) / min(rates) - 1, 4),
+    }
+
+
 def main() -> int:
     """Profile, predict, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -124,6 +157,7 @@ def main() -> int:
     source = random.Random(options.seed)
     load = [os.getloadavg()[0]]
     rows: list[dict[str, Any]] = []
+    yardstick: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:
         folder = Path(name)
         storages = STORAGES if can_slow(folder) else ()
@@ -133,36 +167,17 @@ def main() -> int:
             calibrated = Configuration(*source.choice(CALIBRATED_IN), source.choice(CACHED))
             run(folder, kind, calibrated)  # the files are written, and in memory
             others = held_out(calibrated, storages)
-            rates: dict[Configuration, list[float]] = {one: [] for one in others}
-            found: dict[Configuration, list[Prediction]] = {one: [] for one in others}
+            everywhere = [*others, calibrated]
+            rates: dict[Configuration, list[float]] = {one: [] for one in everywhere}
+            found: dict[Configuration, list[Prediction]] = {one: [] for one in everywhere}
             for _ in range(options.rounds):
                 profile = profiled(folder, kind, calibrated)
-                for there in source.sample(others, len(others)):
+                for there in source.sample(everywhere, len(everywhere)):
                     found[there].append(predict(profile, asked(profile, calibrated, there)))
                     rates[there].append(run(folder, kind, there)["rate"])
-            for there in others:
-                errors = [
-                    p.rate / rate - 1 for p, rate in zip(found[there], rates[there], strict=True)
-                ]
-                error = median_low(errors)
-                shown, rate = found[there][errors.index(error)], rates[there][errors.index(error)]
-                rows.append(
-                    {
-                        "program": kind,
-                        "profiled": str(calibrated),
-                        "cores": there.cores,
-                        "workers": there.workers,
-                        "cached": there.cached,
-                        "storage_mb_s": there.storage / 1e6 or None,
-                        "predicted": round(shown.rate, 1),
-                        "low": round(shown.low, 1),
-                        "high": round(shown.high, 1),
-                        "measured": round(rate, 1),
-                        "error": round(error, 4),
-                        "inside": shown.low <= rate <= shown.high,
-                        "binding": shown.binding,
-                    }
-                )
+            start = {"program": kind, "profiled": str(calibrated)}
+            yardstick.append(start | again(found.pop(calibrated), rates.pop(calibrated)))
+            rows += [start | judged(there, found[there], rates[there]) for there in others]
     load.append(os.getloadavg()[0])
     off = [abs(row["error"]) for row in rows]
     goals: list[Goal] = [
@@ -170,7 +185,8 @@ def main() -> int:
         at_most("median error", MEDIAN_GOAL, round(median(off), 4)),
         at_most("worst error", WORST_GOAL, max(off)),
     ]
-    result = {"seed": options.seed, "load": load, "published": 0.04, "rows": rows}
+    result = {"seed": options.seed, "load": load, "published": 0.04, "yardstick": yardstick}
+    result["rows"] = rows
     return report(result, goals, as_json=options.json)
 
 

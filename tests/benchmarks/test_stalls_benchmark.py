@@ -57,6 +57,8 @@ def test_an_error_beyond_the_goal_is_a_missed_goal(
     assert stalls.main() == code
     printed = json.loads(capsys.readouterr().out)
     assert len(printed["rows"]) == 33
+    assert [one["spread"] for one in printed["yardstick"]] == [0, 0, 0]
+    assert [len(one["measured"]) for one in printed["yardstick"]] == [1, 1, 1]
     assert printed["goals"][2]["ok"] == (code == 0)
 
 
