@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.crds import environment as names
 from penstock.data.memory import NO_LIMIT_BYTES, Memory
-from penstock.data.queue.assignment import assign_share, divides, forced_share, is_remote
+from penstock.data.queue.assignment import assign_share, divides, is_remote
 from penstock.data.queue.batch_queue import BatchQueue, Counts, QueueOptions
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.window.reorder_buffer import Failure, ReorderBuffer
@@ -93,17 +92,6 @@ def test_a_share_is_forced_only_where_there_are_two_sides() -> None:
     for share, makers in ((None, (HERE, THERE)), (0.5, (HERE,)), (0.5, (THERE,)), (0.5, ())):
         dividing = Dividing(share, makers)
         assert not divides(dividing.queue, dividing.makers)
-
-
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [("", None), ("0", 0.0), ("0.3", 0.3), ("1", 1.0), ("1.1", None), ("nan", None), ("x", None)],
-)
-def test_the_environment_says_the_share(
-    text: str, share: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(names.DATA_SHARE, text)
-    assert forced_share() == share
 
 
 SCRIPT = textwrap.dedent(

@@ -11,6 +11,7 @@ import sys
 from penstock.base.enums import Role
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
+from penstock.data import variables
 from penstock.data.allocator import ALLOCATOR
 from penstock.data.cache.interception import install_from
 from penstock.data.consuming.process import dispatcher_address, job_token, number_in, share_token
@@ -18,7 +19,7 @@ from penstock.data.outliving import watch
 from penstock.data.relaying.relay import Relay
 from penstock.data.serving.group_reports import GroupReports
 from penstock.data.serving.readiness import announce
-from penstock.data.serving.siblings import MOST, Siblings, whole_cores
+from penstock.data.serving.siblings import Siblings, whole_cores
 from penstock.data.serving.stage_before import STAGE
 from penstock.data.serving.worker import DataWorker, work
 
@@ -40,6 +41,7 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
     root = logging.getLogger("penstock")
     root.handlers[:] = [stderr_handler(log_format)]
     root.setLevel(logging.INFO)
+    variables.check()
     address = dispatcher or dispatcher_address()
     if address is None:
         raise ValueError(
@@ -53,12 +55,9 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
     install_from(os.environ)
     _load_early()
     accelerated = os.environ.get(names.ROLE) == Role.ACCELERATED_DATA_WORKER.value
-    stage = number_in(names.DATA_STAGE, STAGE if accelerated else 0)
-    if stage > STAGE:
-        raise ValueError(f"{names.DATA_STAGE}: {stage}; must be 0 or {STAGE}")
-    group, asked = _group(), number_in(names.DATA_PROCESSES)
-    if asked > MOST:
-        raise ValueError(f"{names.DATA_PROCESSES}: {asked}; must be at most {MOST}")
+    stage, usual = variables.DATA_STAGE.given(), STAGE if accelerated else 0
+    stage = usual if stage is None else stage
+    group, asked = _group(), variables.DATA_PROCESSES.given()
 
     def be_one(number: int) -> None:
         host_here = os.environ.get(names.POD_IP) or "127.0.0.1"

@@ -246,7 +246,7 @@ def _run(
 
     from penstock.base.enums import Compression, Partition, Sharding, ShareOrder
     from penstock.crds import environment as names
-    from penstock.data import interception, standalone
+    from penstock.data import interception, standalone, variables
     from penstock.data.hooked import hooked
     from penstock.data.protocol import InputOptions
     from penstock.job import settings
@@ -256,14 +256,18 @@ def _run(
         configure(log_format)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    chosen = _partition(partition)
+    if partition:
+        os.environ[names.PARTITION] = chosen.lower()
     try:
+        variables.check()
         settings.check_bounds(grace_seconds=grace_seconds)
         if trainer_address is not None:
             address: str | None = settings.checked_address("--trainer", trainer_address)
         else:
             address = settings.trainer_address()
         identity = settings.pod_identity()
-    except settings.SettingsError as error:
+    except (settings.SettingsError, variables.VariableError) as error:
         raise typer.BadParameter(str(error)) from error
     if replica_group and nproc_per_node is None:
         raise typer.BadParameter("--replica-group: of how many processes? Give --nproc-per-node")
@@ -292,11 +296,8 @@ def _run(
         raise typer.BadParameter("--share is for one machine; a job says input.share in its spec")
     if share is None and (share_order != "free" or share_window is not None):
         raise typer.BadParameter("--share-order and --share-window go with --share, and a name")
-    if partition:
-        chosen = _partition(partition)
-        os.environ[names.PARTITION] = chosen.lower()
-        if address is None and chosen is not Partition.NEVER:
-            data_workers = data_workers or 0
+    if partition and address is None and chosen is not Partition.NEVER:
+        data_workers = data_workers or 0
     if save_batches is not None or load_batches is not None:
         os.environ.update(_saved(save_batches, load_batches))
         if address is None:
@@ -361,7 +362,7 @@ def _partition(said: str) -> Any:
     from penstock.base.enums import Partition
 
     try:
-        return _member(Partition, "--partition", said, Partition.DECLARED)
+        return _member(Partition, "--partition", said or None, Partition.DECLARED)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

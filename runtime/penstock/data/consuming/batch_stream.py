@@ -35,13 +35,13 @@ from penstock.data.pipeline import (
     position_of,
 )
 from penstock.data.protocol import InputOptions
-from penstock.data.queue.assignment import forced_share
 from penstock.data.queue.batch_queue import OPENING_SECONDS, Delivery, QueueOptions
 from penstock.data.seeding import preserved
 from penstock.data.sizes import batch_bytes
 from penstock.data.stage_devices import CPU
 from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.transport.raised import unpack_raised
+from penstock.data.variables import DATA_SHARE
 from penstock.data.window.free_share import FreeShare
 from penstock.data.window.reorder_buffer import Failure, Need
 
@@ -216,7 +216,7 @@ class BatchStream:
             streams=streams.count if streams is not None else 0,
             ends=streams.ends if streams is not None else {},
             opening_seconds=streams.opening_seconds if streams is not None else OPENING_SECONDS,
-            share=forced_share(),
+            share=DATA_SHARE.now(),
             free=free,
             sharding=Sharding.STATIC if static else options_of(consumer).sharding,
             until=source.until,

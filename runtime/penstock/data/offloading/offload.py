@@ -13,9 +13,10 @@ from typing import Any, Final, TypeVar, cast
 
 import torch
 
-from penstock.crds import environment as names
+from penstock.base.enums import Partition
 from penstock.data.hooked import INTERCEPT
 from penstock.data.offloading.loader_calls import Function, call_declared, declare
+from penstock.data.variables import PARTITION
 
 BATCH: Final = "batch"
 Offloadable = TypeVar("Offloadable")
@@ -47,7 +48,7 @@ def offload(function: Offloadable, *, random: str | None = None) -> Offloadable:
         raise ValueError(f"offload: random: {random!r}; must be {BATCH!r}, or left out")
     if os.environ.get(INTERCEPT) != "1" or _declared(function):
         return function
-    moves = os.environ.get(names.PARTITION) != "never"
+    moves = PARTITION.now() is not Partition.NEVER
     if not moves and not random:
         return function
     declare()

@@ -10,13 +10,12 @@ otherwise batches are pinned by the threads that receive them.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 
-from penstock.crds import environment as names
 from penstock.data.pinned.pool import Allocate
+from penstock.data.variables import PINNED_WRITES
 
 
 def pinned_allocator(loader: Any) -> Allocate | None:
@@ -24,7 +23,7 @@ def pinned_allocator(loader: Any) -> Allocate | None:
 
     CUDA's alone: that other accelerators' allocators keep events has not been seen.
     """
-    asked_for = os.environ.get(names.PINNED_WRITES) == "1" and loader.pin_memory
+    asked_for = PINNED_WRITES.now() and loader.pin_memory
     if not asked_for or not loader.num_workers or not torch.accelerator.is_available():
         return None
     accelerator = torch.accelerator.current_accelerator()

@@ -10,12 +10,10 @@ For measurements (PENSTOCK_DATA_SHARE) steps are divided by counting instead, as
 from __future__ import annotations
 
 import math
-import os
 import time
 from functools import partial
 from typing import Any, Final
 
-from penstock.crds import environment as names
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.credits import credits_of, has_room, is_quick
 from penstock.data.queue.worker_connection import WorkerConnection
@@ -144,15 +142,6 @@ def assign_tiles(
         else:
             steps.setdefault(link, []).append(asked)
     return steps
-
-
-def forced_share(name: str = names.DATA_SHARE) -> float | None:
-    """What the environment says now; None where it says nothing, or what is no share."""
-    try:
-        share = float(os.environ.get(name, ""))
-    except ValueError:
-        return None
-    return share if 0 <= share <= 1 else None
 
 
 def is_remote(step: int, share: float) -> bool:

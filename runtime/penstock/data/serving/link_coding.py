@@ -14,19 +14,18 @@ first try takes does not count: it learns what batches have in them, in memory t
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.crds import environment as names
 from penstock.data.serving.coding_choice import Known, choose
 from penstock.data.transport.batch_codec import Packed
 from penstock.data.transport.codings import UNTOLD, Allowed, Coding
 from penstock.data.transport.dictionary_coding import WORTH, Coded, Encoder
 from penstock.data.transport.link_use import LinkUse
 from penstock.data.transport.zstd_coding import ZstdEncoder
+from penstock.data.variables import LINK_CODING
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class LinkCoding:
         self._use = use
         self._clock = clock
         self._name = name
-        self._off = os.environ.get(names.LINK_CODING) == "0"
+        self._off = not LINK_CODING.now()
         self._encoder = Encoder()
         self._zstd: ZstdEncoder | None = None
         self._tried = {coding: _Tried() for coding in Coding}

@@ -29,10 +29,10 @@ from typing import Final, NoReturn
 
 from penstock.data.cores import usable_cores
 from penstock.data.memory import read_memory
+from penstock.data.variables import MOST_PROCESSES
 
 logger = logging.getLogger(__name__)
 
-MOST: Final = 64
 SETTLE_SECONDS: Final = 10.0
 """After one was started: what it takes is known once it has made batches."""
 ROOM: Final = 1.25
@@ -73,7 +73,7 @@ class Siblings:
 
     def __init__(self, work: Callable[[int], None], wanted: Callable[[], int]) -> None:
         """``work``: be a data worker, given its number; in a process of its own."""
-        self._work, self._wanted, self._most = work, wanted, MOST
+        self._work, self._wanted, self._most = work, wanted, MOST_PROCESSES
         self._running: dict[int, int] = {}  # by process its number
         self._ending: set[int] = set()
         self._count = mmap.mmap(-1, _COUNT.size)  # which all of them read
@@ -115,7 +115,7 @@ class Siblings:
         os.kill(pid, signal.SIGTERM)
 
     def _start(self) -> None:
-        number = next(one for one in range(MOST) if one not in self._running.values())
+        number = next(one for one in range(MOST_PROCESSES) if one not in self._running.values())
         sys.stderr.flush()
         # Who is told to leave in between tells it too, and it tells nobody.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -181,7 +181,7 @@ def whole_cores(asked: int) -> int:
     """Of this pod: by its limit, and without one as many as it has asked for."""
     cores = usable_cores()
     limited = cores < (os.cpu_count() or 1)
-    return max(1, min(MOST, int(cores) if limited else asked))
+    return max(1, min(MOST_PROCESSES, int(cores) if limited else asked))
 
 
 def resident_bytes(pids: Iterable[int]) -> list[int]:

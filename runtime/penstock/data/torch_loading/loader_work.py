@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
-from penstock.crds import environment as names
+from penstock.base.enums import Partition
 from penstock.data.offloading.loader_calls import calls_of_loader
 from penstock.data.protocol import PartitionNote
 from penstock.data.torch_loading.torch_streams import is_iterable
+from penstock.data.variables import PARTITION
 
 
 class LoaderWork(Protocol):
@@ -61,7 +62,7 @@ class Members(Enum):
 def work_of_loader(loader: Any, members: Members = Members.FOUND) -> LoaderWork | None:
     """For a loader that begins its first epoch; None: there is nothing to do."""
     declared = calls_of_loader()
-    if declared is not None or os.environ.get(names.PARTITION) != "auto":
+    if declared is not None or PARTITION.now() is not Partition.AUTO:
         return declared
     from penstock.data.torchpartition.group_log import steps_in_group
     from penstock.data.torchpartition.group_steps import GroupSteps

@@ -54,7 +54,6 @@ from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.partition.balance import Balance
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
-from penstock.data.queue.assignment import forced_share
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
@@ -83,6 +82,7 @@ from penstock.data.torch_loading.torch_sharing import (
 )
 from penstock.data.torch_loading.torch_streams import is_iterable, pack_streams, stream_pipeline
 from penstock.data.torch_loading.worker_setup import WorkerSetup, indexed_pipeline
+from penstock.data.variables import PARTITION_SHARE
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class Epochs:
         self.base_seed: int | None = None  # of such
         self.calls: LoaderWork | None = None  # with its batches
         self._chooser = CutChooser()
-        self._balance = Balance(forced_share(names.PARTITION_SHARE))
+        self._balance = Balance(PARTITION_SHARE.now())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a loader, in this process or another, begins with an epoch of its own."""

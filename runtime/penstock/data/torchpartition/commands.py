@@ -26,9 +26,12 @@ def _partition(
 
     from penstock.data.torchpartition.launching import run_looked_at
     from penstock.data.torchpartition.looking import text
+    from penstock.data.variables import VariableError
 
     try:
         code, found = run_looked_at(command, os.environ, stop=stop, quiet=as_json)
+    except VariableError as error:
+        raise typer.BadParameter(str(error)) from error
     except OSError as error:
         typer.echo(
             f"penstock partition: {command[0]} cannot be started: {error.strerror}", err=True

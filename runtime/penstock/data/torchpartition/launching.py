@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.crds import environment as names
+from penstock.data import variables
 from penstock.data.child_program import end_of, signals_to, stop_program
 from penstock.data.hooked import INTERCEPT, hooked
 from penstock.data.torchpartition.looking import FOLDER, read
@@ -33,7 +34,9 @@ def run_looked_at(
 
     Raises:
         OSError: it cannot be started.
+        VariableError: a variable of ``environ`` has a value that cannot be meant.
     """
+    variables.check({**environ, names.PARTITION: "auto"})
     with tempfile.TemporaryDirectory(prefix="penstock-partition-") as folder:
         told = {**hooked(environ), INTERCEPT: "1", names.PARTITION: "auto", FOLDER: folder}
         program = subprocess.Popen(command, env=told, stdout=sys.stderr if quiet else None)

@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
 import struct
 import sys
 import threading
@@ -42,6 +41,7 @@ import numpy as np
 from penstock.crds import environment as names
 from penstock.data.errors import FrameError, HandshakeError
 from penstock.data.keys import Purpose, derive_key, expand_key
+from penstock.data.variables import ENCRYPT_FRAMES
 
 logger = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ def chosen(theirs: object) -> SealKind:
 
 def wants_hidden() -> bool:
     """Whether this process was told to encrypt what it sends to other machines."""
-    return os.environ.get(names.ENCRYPT_FRAMES, "").lower() in ("1", "true", "yes")
+    return ENCRYPT_FRAMES.now()
 
 
 def make_seals(

@@ -26,14 +26,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from penstock.base.quantity import parse_bytes
 from penstock.crds import environment as names
 from penstock.data.errors import DataError
+from penstock.data.variables import WEIGHTS_BYTES, WEIGHTS_DEFAULT_BYTES
 from penstock.data.weight_bundle import Weights
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_BYTES: Final = 16 << 30
 FREE_BYTES: Final = 1 << 30
 """Of its disk that stay free."""
 LOCK_SECONDS: Final = 5.0
@@ -55,7 +54,7 @@ class _Entry:
 class NodeFolder:
     """See the module's docstring."""
 
-    def __init__(self, path: Path, max_bytes: int = DEFAULT_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = WEIGHTS_DEFAULT_BYTES) -> None:
         """Raises WeightsError: it is not this user's alone."""
         self.path = path
         self._max_bytes = max_bytes
@@ -252,13 +251,7 @@ def node_folder(environ: Mapping[str, str] = os.environ) -> NodeFolder:
     """
     said = environ.get(names.WEIGHTS_DIR)
     path = Path(said or Path(tempfile.gettempdir(), f"penstock-weights-{os.getuid()}"))
-    try:
-        most = parse_bytes(environ[names.WEIGHTS_BYTES])
-    except KeyError:
-        most = DEFAULT_BYTES
-    except ValueError as error:
-        raise WeightsError(f"{names.WEIGHTS_BYTES}: {error}") from error
-    return NodeFolder(path, most)
+    return NodeFolder(path, WEIGHTS_BYTES.now(environ))
 
 
 def _mapped(descriptor: int, weights: Weights) -> mmap.mmap | None:
