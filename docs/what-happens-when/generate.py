@@ -175,6 +175,7 @@ READERS: Final[Mapping[str, Callable[[Json], Iterator[Row]]]] = {
     "islands-of-pods": islands,
     "kill": kill,
     "hang": hang,
+    "hang-alarms": hang,
 }
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.enums import OnHang
 from penstock.trainer.standstill.detector import (
     FIRST_SECONDS,
     GRACE_SECONDS,
@@ -17,6 +19,7 @@ from penstock.trainer.standstill.detector import (
     Heard,
     causes_of,
 )
+from penstock.trainer.standstill.response import Hang, HangPolicy, Step, judge
 from penstock.trainer.standstill.stack import Frame, Kind, Look
 
 TICK = 0.25
@@ -222,6 +225,23 @@ def test_a_loop_is_named_without_delay_though_it_has_seldom_a_core() -> None:
     job.no_core[0], job.states[0], job.used[0] = 0.8, "R", 1.5
     job.run(12, stuck=True)
     assert job.named == [0], "its steps took less CPU than it has had since"
+    [standing] = job.detector.standing
+    assert standing.queued == 0, "its waits for a core excuse it no more"
+    assert standing.paused == standing.idle
+
+
+@pytest.mark.parametrize(("used", "step"), [(1.5, Step.END), (0.0, Step.WAIT)])
+def test_what_excuses_a_rank_from_being_named_excuses_it_from_being_ended(
+    used: float, step: Step
+) -> None:
+    job = Job(2)
+    job.stacks[0] = lambda: LOCK
+    job.run(30, steps=[1.0] * 30)
+    job.no_core[0], job.used[0] = 0.8, used
+    job.run(80, stuck=True)
+    [standing] = job.detector.standing
+    policy = HangPolicy(OnHang.RESTART, after_seconds=standing.idle / 2)
+    assert judge(Hang(standing), policy, standing.at).step is step
 
 
 def test_a_rank_that_gets_a_core_again_later_is_named_soon_if_it_hangs() -> None:

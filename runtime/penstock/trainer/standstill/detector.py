@@ -94,7 +94,8 @@ class Standing:
         moves: by what its machine says that it, or one that it may wait for, moves nevertheless;
             "": nothing does.
         world_size: processes in its group.
-        queued: of the seconds without a step, those in which it had no core.
+        queued: of the seconds without a step, those that are no part of its pause, as it had no
+            core; 0 once it has used more CPU than a step takes.
     """
 
     rank: int
@@ -112,6 +113,11 @@ class Standing:
     def key(self) -> Key:
         """Which process it is."""
         return self.rank, self.pid
+
+    @property
+    def paused(self) -> float:
+        """For how long it had taken no step though it had a core, when it was looked at."""
+        return self.idle - self.queued
 
     def __str__(self) -> str:
         where = f": {self.place}" if self.place is not None else ""
@@ -136,11 +142,15 @@ class _Process:
     def last_step(self) -> float:
         return self.at - self.heard.idle
 
+    @property
+    def starved(self) -> float:
+        """Of the seconds since its last step, those that excuse it: it had no core."""
+        usual = self.most_used + max(MORE_CPU_SECONDS, self.most_used / 4)
+        return self.heard.queued if self.heard.used <= usual else 0.0
+
     def paused(self, now: float) -> float:
         """For how long it has taken no step though it had a core."""
-        usual = self.most_used + max(MORE_CPU_SECONDS, self.most_used / 4)
-        starved = self.heard.queued if self.heard.used <= usual else 0.0
-        return now - self.last_step - starved
+        return now - self.last_step - self.starved
 
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -271,7 +281,7 @@ class Detector:
                 at=now,
                 moves=movement(looks[key], seconds) or self._works_beside(key, seconds, now),
                 world_size=suspected[key].heard.world_size,
-                queued=suspected[key].heard.queued,
+                queued=suspected[key].starved,
             )
             for key in sorted(causes)
         )

@@ -3,7 +3,8 @@
 To end one that works costs more than to wait for one that hangs, so that much has to agree:
 
 - it has stood still for longer than its usual pause by `HangPolicy.after_seconds`, not counting
-  what it waited for a core, and was looked at within the last `FRESH_SECONDS`;
+  what it waited for a core as far as `detector` excuses it, and was looked at within the last
+  `FRESH_SECONDS`;
 - it is stopped, waits for a lock, a file or the network, or all processes of a launched world wait
   for one another. Who waits for data or for a checkpoint may have slow storage, which another start
   makes no faster; of one whose stack cannot be read, nothing is known;
@@ -101,7 +102,7 @@ def judge(hang: Hang, policy: HangPolicy, now: float) -> Verdict:
         return Verdict(Step.LEAVE, why)
     one = hang.standing
     seen = now - one.at
-    if one.idle - one.queued + seen < one.usual + policy.after_seconds:
+    if one.paused + seen < one.usual + policy.after_seconds:
         return Verdict(Step.WAIT)
     if one.moves:
         return Verdict(Step.LEAVE, one.moves) if seen < AGAIN_SECONDS else Verdict(Step.LOOK)
