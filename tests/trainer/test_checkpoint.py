@@ -18,6 +18,7 @@ from penstock.trainer import checkpoint
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError, read, write
 from penstock.trainer.group.state_codec import PackedState, StateError, pack
+from penstock.trainer.snapshot.lent import Lent
 from tests.data.planes import eventually
 from tests.trainer.small_disk import fill, small_disk
 
@@ -29,7 +30,7 @@ def state(number: int) -> dict[str, object]:
 def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     folder = CheckpointDir(tmp_path)
     folder.save(7, state(7), wait=True)
-    saved = folder.newest()
+    saved = folder.stored.newest()
     assert saved is not None
     assert saved.step == 7
     content = read(saved.path)
@@ -52,7 +53,7 @@ def test_damaged_files_of_more_steps_push_out_nothing_newer(tmp_path: Path) -> N
         path.write_bytes(b"cut off")
     for step in (1, 2, 3):
         folder.save(step, {"n": step}, wait=True)
-    newest = folder.newest()
+    newest = folder.stored.newest()
     assert newest is not None
     assert [newest.step, *(saved.step for saved in folder.list())] == [3, 40, 30, 20, 3, 2]
 
@@ -65,7 +66,7 @@ def test_the_state_is_that_of_the_call_although_writing_goes_on_in_the_backgroun
     folder.save(1, {"weights": weights})
     weights += 1
     folder.wait()
-    saved = folder.newest()
+    saved = folder.stored.newest()
     assert saved is not None
     assert read(saved.path)["weights"].sum() == 0
 
@@ -81,7 +82,7 @@ def test_a_checkpoint_that_is_cut_at_any_byte_is_passed_over_in_one_line(
     for size in range(len(whole)):
         newest.write_bytes(whole[:size])
         caplog.clear()
-        found = folder.newest()
+        found = folder.stored.newest()
         assert found is not None
         assert found.step == 1, f"cut after {size} bytes"
         [record] = caplog.records
@@ -224,10 +225,10 @@ def test_a_disk_that_hangs_holds_up_neither_the_training_nor_a_drain(
     begun, mended = threading.Event(), threading.Event()
     whole = checkpoint.write
 
-    def hanging(path: Path, packed: PackedState) -> None:
+    def hanging(path: Path, packed: PackedState, lent: Lent | None) -> None:
         begun.set()
         assert mended.wait(30)
-        whole(path, packed)
+        whole(path, packed, lent)
 
     monkeypatch.setattr(checkpoint, "write", hanging)
     folder = CheckpointDir(tmp_path, write_seconds=0.05)
@@ -283,8 +284,8 @@ def test_a_fault_of_the_program_is_no_matter_of_waiting(tmp_path: Path) -> None:
 def test_an_unknown_file_in_the_folder_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "step-1.penstock").write_bytes(b"x")
     (tmp_path / "notes.txt").write_text("x")
-    assert CheckpointDir(tmp_path).newest() is None
-    assert CheckpointDir(tmp_path / "absent").newest() is None
+    assert CheckpointDir(tmp_path).stored.newest() is None
+    assert CheckpointDir(tmp_path / "absent").stored.newest() is None
 
 
 def test_what_has_no_plain_form_is_refused_with_its_place() -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from penstock.crds import environment
 from penstock.data import Buckets
+from penstock.job.folder_mark import FolderMark, Writer
 from penstock.trainer import elastic
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError
@@ -278,12 +280,128 @@ def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path: Path) -> Non
         next(iter(session))
 
 
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=0.1)
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def cosine(optimizer: torch.optim.Optimizer) -> Any:
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)
+
+
+def steps_down(optimizer: torch.optim.Optimizer) -> Any:
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+
+def session_of(
+    folder: Path, make: Callable[[nn.Module], torch.optim.Optimizer], schedule: Any
+) -> tuple[nn.Module, elastic.Session]:
+    model, _ = parts()
+    optimizer = make(model)
+    return model, elastic.session(
+        model=model,
+        optimizer=optimizer,
+        scheduler=schedule(optimizer),
+        dataset_size=50,
+        global_batch=16,
+        epochs=3,
+        slots_per_step=4,
+        checkpoint_dir=folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "scheduler", "words"),
+    [
+        (adam, cosine, "optimizer: Adam; the state to take over is one of SGD: delete the old"),
+        (sgd, steps_down, "scheduler: StepLR; the state to take over is one of CosineAnnealingLR"),
+    ],
+)
+def test_a_checkpoint_of_another_optimizer_or_schedule_is_refused_by_name(
+    tmp_path: Path, optimizer: Any, scheduler: Any, words: str
+) -> None:
+    train(*session_of(tmp_path, sgd, cosine))
+    _, session = session_of(tmp_path, optimizer, scheduler)
+    with pytest.raises(elastic.SessionError, match=words), session:
+        next(iter(session))
+
+
+def test_a_checkpoint_of_another_release_of_pytorch_is_named_and_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "1.0.0")
+        train(*start(checkpoint_dir=tmp_path))
+    _, session = start(checkpoint_dir=tmp_path)
+    with session:
+        assert list(session) == []
+    assert "of step 12 from" in caplog.text
+    assert "was written with PyTorch 1.0.0, and this is" in caplog.text
+
+
+def test_what_a_program_does_not_take_up_any_more_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(*session_of(tmp_path, sgd, cosine))
+    model, _ = parts()
+    session = elastic.session(
+        model=model,
+        optimizer=sgd(model),
+        dataset_size=50,
+        global_batch=16,
+        epochs=3,
+        slots_per_step=4,
+        checkpoint_dir=tmp_path,
+    )
+    with session:
+        assert list(session) == []
+    assert "scheduler: the state to take over has it, and this program does not" in caplog.text
+
+
+def test_the_folder_of_a_job_that_runs_is_refused_at_the_start_and_left_alone(
+    tmp_path: Path,
+) -> None:
+    other = Writer("u", "job default/other (uid u, on node-7)", "another machine", 1, "1")
+    mark = FolderMark(tmp_path, other, beat_seconds=0.1)
+    mark.claim()
+    (tmp_path / "step-000000000003.penstock").write_bytes(b"theirs")
+    _, session = start(checkpoint_dir=tmp_path)
+    words = r"checkpoint_dir: .*: job default/other \(uid u, on node-7\) writes its checkpoints"
+    with pytest.raises(CheckpointError, match=words):
+        session.__enter__()
+    assert (tmp_path / "step-000000000003.penstock").read_bytes() == b"theirs"
+    mark.close()
+
+
+def test_a_job_that_came_at_the_same_time_keeps_its_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = CheckpointDir(tmp_path, keep=1, write_seconds=0.3)
+    monkeypatch.setattr(elastic, "open_folder", lambda *_: patient)
+    other = Writer("u", "job default/other (uid u, on node-7)", "another machine", 1, "1")
+    mark = FolderMark(tmp_path, other, beat_seconds=0.1)
+    model, session = start(checkpoint_dir=tmp_path, checkpoint_every_steps=2)
+
+    def comes(step: elastic.Step) -> None:
+        if step.number == 0:
+            mark.claim()
+            (tmp_path / "step-000000000001.penstock").write_bytes(b"theirs")
+
+    with pytest.raises(CheckpointError, match=r"not on disk .* job default/other .* another check"):
+        train(model, session, comes)
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-000000000001.penstock"]
+    mark.close()
+
+
 def test_a_checkpoint_of_another_version_is_named_and_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, session = start(checkpoint_dir=tmp_path)
     train(model, session)
-    for path in tmp_path.iterdir():
+    for path in tmp_path.glob("step-*"):
         path.write_bytes(path.read_bytes().replace(b"PNSTKCP1", b"PNSTKCP7", 1))
     numbers: list[int] = []
     model, session = start(checkpoint_dir=tmp_path)

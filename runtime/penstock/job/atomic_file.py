@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.job.folder_mark import FolderInUseError, FolderMark
 from penstock.job.storage import may_heal
 
 DIGEST_BYTES: Final = 32
@@ -47,8 +48,14 @@ def number_of(noun: str, name: str) -> int | None:
 class Series:
     """The files of one kind in a folder, each named by how much it has seen; the newest stay."""
 
-    def __init__(self, folder: Path, noun: str, keep: int) -> None:
-        """``noun``: what the numbers count.
+    def __init__(self, folder: Path, noun: str, keep: int, mark: FolderMark | None = None) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            folder: that may not be there.
+            noun: what the numbers count.
+            keep: how many files stay.
+            mark: of who writes there; None: this process.
 
         Raises:
             ValueError: ``keep`` is less than 1.
@@ -56,6 +63,8 @@ class Series:
         if keep < 1:
             raise ValueError(f"keep: {keep}; at least one checkpoint must stay")
         self.folder = folder
+        self.mark = mark or FolderMark(folder)
+        """To be claimed by whoever writes, before each file."""
         self._noun = noun
         self._keep = keep
 
@@ -68,9 +77,10 @@ class Series:
 
         A disk that is full now is none of this: there may be room by the time of the first file.
         Nor is one that is read-only and has files of ours: it was not so once, and may be mended.
+        Where another job may have ended or not, this waits until it is known.
 
         Raises:
-            FolderError: It is of no use, and room alone will not help.
+            FolderError: It is of no use, and room alone will not help; or another job's.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -80,6 +90,9 @@ class Series:
                     return
                 number = errno.EROFS if read_only else errno.EACCES
                 raise OSError(number, os.strerror(number))
+            self.mark.check()
+        except FolderInUseError as error:
+            raise FolderError(f"checkpoint_dir: {self.folder}: {error.strerror}") from error
         except FileExistsError as error:
             raise FolderError(
                 f"checkpoint_dir: {self.folder}: is no folder; it must be a folder in which this "

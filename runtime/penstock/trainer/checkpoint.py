@@ -9,6 +9,11 @@ from a copy of the state that was taken between two steps, as
 of what waited: the training never waits for a disk. One that is full or hangs holds nothing up: the
 write is tried again, and those before it stay.
 
+A copy is made only where the pod has memory for it beside what the program takes again in its next
+step (`penstock.data.spare_memory`). Where it has none, the state is written out of the training's
+own tensors while the training waits (`penstock.trainer.snapshot.lent`), or left out where the one
+before it is still being written; either is one line of the log. A job is never killed for a copy.
+
 Under an agent the copy itself is a snapshot that survives the process, and the first to be taken up
 again. Whatever is taken up is read once, and checked while it is.
 """
@@ -20,12 +25,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.crds import environment as names
 from penstock.crds.conditions import JobReason
-from penstock.data.memory import read_memory
+from penstock.data.spare_memory import SpareMemory
 from penstock.job import atomic_file
 from penstock.job.protocol import MAX_TEXT, Trouble
 from penstock.job.storage import (
@@ -37,10 +43,11 @@ from penstock.job.storage import (
     not_saved,
 )
 from penstock.trainer.checkpoint_file import CheckpointError, write
-from penstock.trainer.group.cuda_copies import CudaTransport
+from penstock.trainer.group.cuda_copies import CudaTransport, finish_kernels
 from penstock.trainer.group.host_copies import Copier, PinnedCopier
-from penstock.trainer.group.state_codec import PackedState, pack
+from penstock.trainer.group.state_codec import NoRoomError, PackedState, lend, pack
 from penstock.trainer.object_storage import ObjectStorage
+from penstock.trainer.snapshot.lent import Lent, Way, WithdrawnError, way_without_copy
 from penstock.trainer.snapshot.memory import SnapshotMemory
 from penstock.trainer.stored_states import Saved, StoredStates
 
@@ -55,15 +62,19 @@ PINNED_SHARE: Final = 4
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """A copy of a state that is to be kept."""
+    """A state that is to be kept."""
 
     step: int
     packed: PackedState
     to_disk: bool
+    lent: Lent | None = None
+    """Its tensors are the training's own; None: copies."""
 
 
 class CheckpointDir:
     """The checkpoints of one job in one folder. Only the group's first member writes there.
+
+    Where another job writes to it, this one does not (`penstock.job.folder_mark`).
 
     One state at most is being written and one waits, the newest. Where a write fails, or hangs, the
     training goes on: `trouble` says so, and what waits is tried again.
@@ -87,7 +98,9 @@ class CheckpointDir:
         self.stored = StoredStates(self._files, self._memory, storage)
         self._write_seconds = write_seconds
         self._retry_seconds = retry_seconds
-        self._copier = copier or PinnedCopier(CudaTransport(), _most_pinned_bytes)
+        self._copier = copier or PinnedCopier(
+            CudaTransport(), partial(_most_pinned_bytes, self._memory.room)
+        )
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
         self._ending: threading.Thread | None = None  # the newest one, as long as it may live
@@ -95,6 +108,7 @@ class CheckpointDir:
         self._began: float | None = None  # when the write that is going on did
         self._failure = ""  # of the newest write
         self._hangs = False  # said in the log
+        self._said: Way | None = None  # what became of the newest state; None: it was copied
         self._fault: Exception | None = None  # of this program
 
     def check_folder(self) -> None:
@@ -108,20 +122,26 @@ class CheckpointDir:
         """As `StoredStates.list`."""
         return self.stored.list()
 
-    def newest(self) -> Saved | None:
-        """As `StoredStates.newest`."""
-        return self.stored.newest()
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        wait: bool = False,
+        to_disk: bool = True,
+        last: bool = False,
+    ) -> None:
+        """Keep a state as of ``step``; it may change once this returns.
 
-    def save(self, step: int, state: Any, *, wait: bool = False, to_disk: bool = True) -> None:
-        """Keep a state as of ``step``; the state is copied before this returns.
-
-        This waits for no disk: what waits gives way to what is newer.
+        This waits for no disk, except where there is no memory for a copy: what waits gives way to
+        what is newer.
 
         Args:
             step: steps that the state's model has seen.
             state: as `penstock.trainer.group.state_codec` has it.
             wait: until it is on disk, as `wait` does.
             to_disk: else it is kept in memory, if that outlives this process.
+            last: the state is not changed before `wait`, which is called next, has returned.
 
         Raises:
             StateError: the state has no plain form.
@@ -134,9 +154,21 @@ class CheckpointDir:
             if self._pending is not None:
                 to_disk = to_disk or self._pending.to_disk
             self._drop()  # there is no memory for three
-        packed = pack(state, self._copier, self._memory)
+            writing = self._began is not None
+        try:
+            packed = pack(state, self._copier, self._memory, self._memory.room)
+        except NoRoomError as error:
+            way = way_without_copy(to_disk=to_disk, writing=writing, last=last or wait)
+            if to_disk:
+                self._say(way, step, error.size)
+            if way is Way.LEFT_OUT:
+                return
+            kept = _Waiting(step, lend(state), to_disk, Lent(stays=last or wait))
+            finish_kernels(kept.packed.tensors)
+        else:
+            kept, self._said = _Waiting(step, packed, to_disk), None
         with self._changed:
-            self._pending = _Waiting(step, packed, to_disk)
+            self._pending = kept
             if self._writer is None:
                 self._writer = self._ending = threading.Thread(
                     target=self._write_all, name="penstock-checkpoint", daemon=True
@@ -145,6 +177,10 @@ class CheckpointDir:
             self._changed.notify_all()
         if wait:
             self.wait()
+        elif kept.lent is not None and not last and not kept.lent.wait(self._write_seconds):
+            with self._changed:
+                self._noted(kept, "the disk takes nothing, and there is no memory for a copy")
+                self._drop()
 
     @property
     def trouble(self) -> str:
@@ -189,6 +225,9 @@ class CheckpointDir:
                 why = self._failure or _hanging(self._write_seconds)
             copied = self._storage is None or self._storage.is_idle
             if (written and copied) or not waits_on():
+                with self._changed:
+                    if self._pending is not None and self._pending.lent is not None:
+                        self._drop()  # the caller may change it now
                 return
             if written:
                 time.sleep(POLL_SECONDS)
@@ -225,6 +264,7 @@ class CheckpointDir:
             ends = self._ending if self._is_idle() else None
         if ends is not None:
             ends.join(END_SECONDS)
+        self._files.mark.close()
         self._memory.close()
 
     # ------------------------------------------------------------------ with the lock
@@ -233,8 +273,23 @@ class CheckpointDir:
         return self._pending is None and self._began is None
 
     def _drop(self) -> None:
+        if self._pending is not None and self._pending.lent is not None:
+            self._pending.lent.withdraw()
         self._pending = None
         self._changed.notify_all()
+
+    def _say(self, way: Way, step: int, size: int) -> None:
+        """Say what becomes of states that are not copied, once until it is another thing."""
+        if way is not self._said:
+            no_room = f"the pod has no {size / 1e6:.0f} MB to spare for a copy of the state"
+            what = (
+                "checkpoints are written while the training waits"
+                if way is Way.IN_PLACE
+                else f"the checkpoint of step {step} is left out, as the one before it is still "
+                "being written"
+            )
+            logger.warning("%s: %s; with more memory neither is needed", what, no_room)
+        self._said = way
 
     def _check_fault(self) -> None:
         if self._fault is not None:
@@ -254,15 +309,20 @@ class CheckpointDir:
                 error = caught
             with self._changed:
                 self._began = None
-                if error is None:
-                    self._written(taken)
-                elif isinstance(error, OSError | MemoryError):
+                again = taken.lent is None or taken.lent.stays
+                heals = isinstance(error, OSError | MemoryError)
+                if error is None or heals:
+                    self._noted(taken, "" if error is None else cause(error))
+                elif not isinstance(error, WithdrawnError):
+                    self._fault = error
+                if heals and again:
                     backoff.failed()
-                    self._failed(cause(error))
                     self._changed.wait_for(lambda: self._pending is not taken, backoff.pause)
-                else:
-                    self._fault, self._pending = error, None
-                    self._changed.notify_all()
+                elif self._pending is taken:
+                    self._pending = None
+                self._changed.notify_all()
+            if taken.lent is not None and not again:
+                taken.lent.end()
 
     def _take(self) -> _Waiting | None:
         with self._changed:
@@ -272,28 +332,28 @@ class CheckpointDir:
             self._began = time.monotonic()
             return self._pending
 
-    def _written(self, taken: _Waiting) -> None:
-        if self._failure or self._hangs:
-            logger.info("checkpoints are written to %s again", self.folder)
-        self._failure, self._hangs = "", False
-        if self._pending is taken:
-            self._pending = None
-        self._changed.notify_all()
-
-    def _failed(self, why: str) -> None:
-        if not self._failure and self._pending is not None:
-            logger.warning("%s", not_saved(self.folder, why))
-        if self._pending is not None:
+    def _noted(self, taken: _Waiting, why: str) -> None:
+        """What has become of a write; ``why`` it failed, "" if it did not. With the lock."""
+        if not why:
+            if self._failure or self._hangs:
+                logger.info("checkpoints are written to %s again", self.folder)
+            self._failure, self._hangs = "", False
+        elif self._pending is not None or taken.lent is not None:
+            if not self._failure:
+                logger.warning("%s", not_saved(self.folder, why))
             self._failure = why
         self._changed.notify_all()
 
     def _write(self, taken: _Waiting) -> None:
         taken.packed.wait()
         folder = str(self.folder.absolute())  # the agent has a working folder of its own
-        self._memory.keep(taken.packed, taken.step, folder, self._keep)
+        if taken.lent is None:
+            job = self._files.mark.job
+            self._memory.keep(taken.packed, taken.step, folder, self._keep, job)
         if not taken.to_disk:
             return
-        write(path := self._files.path(taken.step), taken.packed)
+        self._files.mark.claim()
+        write(path := self._files.path(taken.step), taken.packed, taken.lent)
         self.stored.note_written(path)
         self._memory.note_on_disk(taken.step)
         if self._storage is not None:
@@ -323,9 +383,10 @@ def open_folder(folder: Path | None, keep: int, is_sharded: bool) -> CheckpointD
     return None if folder is None else CheckpointDir(folder, keep, storage=storage)
 
 
-def _most_pinned_bytes() -> int:
+def _most_pinned_bytes(room: SpareMemory) -> int:
     """What copies from a GPU may take of the pod's memory for as long as it lives."""
-    return read_memory().limit // PINNED_SHARE
+    found = room.look()
+    return min(found.limit // PINNED_SHARE, found.spare)
 
 
 def _hanging(seconds: float) -> str:

@@ -16,10 +16,11 @@ from penstock.trainer.group.state_codec import (
     PackedState,
     StateError,
     assemble,
+    host_pieces,
     part_bytes,
-    tensor_bytes,
 )
 from penstock.trainer.snapshot.file_head import HEAD, MAGIC, file_head
+from penstock.trainer.snapshot.lent import Lent
 
 _CHUNK_BYTES: Final = 4 << 20
 
@@ -28,11 +29,24 @@ class CheckpointError(Exception):
     """A checkpoint that cannot be written or read; says which file and why."""
 
 
-def write(path: Path, packed: PackedState) -> None:
-    """Write one checkpoint so that it is there as a whole or not at all. Raises OSError."""
+def write(path: Path, packed: PackedState, lent: Lent | None = None) -> None:
+    """Write one checkpoint so that it is there as a whole or not at all.
+
+    Args:
+        path: of the file.
+        packed: the state.
+        lent: where its tensors are the training's own.
+
+    Raises:
+        OSError: it cannot be written.
+        WithdrawnError: they changed meanwhile.
+    """
     packed.wait()
     head = file_head(packed.header, packed.payload_bytes)
-    parts = (tensor_bytes(tensor).numpy() for tensor in packed.tensors)
+    pieces = (
+        piece.numpy() for tensor in packed.tensors for piece in host_pieces(tensor, _CHUNK_BYTES)
+    )
+    parts = pieces if lent is None else lent.watched(pieces)
     atomic_file.write(path, itertools.chain((head, packed.header), parts))
 
 

@@ -340,7 +340,7 @@ class Session:
                 self._checkpoints.forget()  # what it could not write, the group's first will
             return
         if self._complete or self.committed_steps % self._checkpoint_every == 0:
-            self._state.save()
+            self._state.save(last=self._complete)
         elif self._snapshot_every and self.committed_steps % self._snapshot_every == 0:
             self._state.save(to_disk=False)
         if self._complete:

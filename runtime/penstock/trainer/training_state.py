@@ -18,13 +18,21 @@ from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError, read
 from penstock.trainer.group.group_channels import RestoreError, SessionError
 from penstock.trainer.group.sharding import Sharding
-from penstock.trainer.group.state_codec import PackedState, StateError, pack, unpack
+from penstock.trainer.group.state_codec import PackedState, StateError, lend, unpack
 from penstock.trainer.stored_states import Restored, Saved
 
 logger = logging.getLogger(__name__)
 
 _SHOWN: Final = 500
 """Characters of what PyTorch says of a state that does not fit: it lists every parameter."""
+
+
+_MODEL: Final = "model"
+_ANEW: Final = "delete the old checkpoints to begin anew, or name another checkpoint_dir"
+_OF_ANOTHER: Final = (
+    RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, StateError
+)  # fmt: skip
+"""What `load_state_dict` raises where a state is of another kind of object."""
 
 
 class Stateful(Protocol):
@@ -65,8 +73,8 @@ class TrainingState:
         """Steps that the model has seen; None before it is known where to begin."""
 
     def export_state(self) -> PackedState:
-        """The whole state, as of the last committed step: copies."""
-        return pack(self._whole())
+        """The whole state, as of the last committed step: no copies, of which there is one less."""
+        return lend(self._whole())
 
     def import_state(self, header: bytes, flat: torch.Tensor) -> None:
         """Take over the state of another member."""
@@ -135,13 +143,24 @@ class TrainingState:
             self._take_up(restored)
 
     def _take_up(self, restored: Restored) -> None:
-        self._load(restored.state)
+        written, here, other = restored.state.get("torch", ""), str(torch.__version__), ""
+        if written not in ("", here):
+            state = f"the state of step {restored.step} from {restored.place}"
+            other = f"{state} was written with PyTorch {written}, and this is {here}"
+            logger.warning("%s", other)
+        try:
+            self._load(restored.state)
+        except SessionError as error:
+            raise SessionError(f"{error}; {other}" if other else str(error)) from error
         logger.info("took up the state of step %d from %s", restored.step, restored.place)
 
-    def save(self, *, to_disk: bool = True) -> None:
-        """Have a checkpoint written, if there is a folder for it; or kept in memory alone."""
+    def save(self, *, to_disk: bool = True, last: bool = False) -> None:
+        """Have a checkpoint written, if there is a folder for it; or kept in memory alone.
+
+        ``last``: the model is trained, and what was saved is waited for next.
+        """
         if self._checkpoints is not None and self.committed is not None:
-            self._checkpoints.save(self.committed, self._whole(), to_disk=to_disk)
+            self._checkpoints.save(self.committed, self._whole(), to_disk=to_disk, last=last)
 
     def _whole(self) -> dict[str, Any]:
         return {
@@ -149,7 +168,14 @@ class TrainingState:
             "step": self.committed or 0,
             "audit": self.audit.state_dict(),
             "holders": {name: self._state_of(each) for name, each in self._holders.items()},
+            "kinds": self._kinds(),
+            "torch": str(torch.__version__),
         }
+
+    def _kinds(self) -> dict[str, str]:
+        """The classes of all but the model, which names and shapes of parameters tell apart."""
+        others = {name: each for name, each in self._holders.items() if name != _MODEL}
+        return {name: type(each).__qualname__ for name, each in others.items()}
 
     def _state_of(self, holder: Stateful) -> Any:
         state = holder.state_dict()
@@ -164,6 +190,14 @@ class TrainingState:
                     f"{name}: {value or 'none'}; the state to take over has {other or 'none'}: "
                     "delete the old checkpoints to begin anew"
                 )
+        theirs_of = state.get("kinds", {})
+        for name, kind in self._kinds().items():
+            if theirs_of.get(name, kind) != kind:
+                raise SessionError(
+                    f"{name}: {kind}; the state to take over is one of {theirs_of[name]}: {_ANEW}"
+                )
+        for name in state["holders"].keys() - self._holders.keys():
+            logger.warning("%s: the state to take over has it, and this program does not", name)
         for name, holder in self._holders.items():
             if name not in state["holders"]:
                 raise SessionError(f"extra.{name}: the state to take over does not have it")
@@ -177,11 +211,10 @@ class TrainingState:
             if self._sharding is not None:
                 state = self._sharding.put_together(state, name)
             holder.load_state_dict(state)
-        except (RuntimeError, ValueError, KeyError, StateError) as error:
+        except _OF_ANOTHER as error:
             if "out of memory" in str(error):
                 raise
             what = " ".join(str(error).split())
             raise SessionError(
-                f"{name}: the state to take over is of another one: {what[:_SHOWN]}; delete the old"
-                " checkpoints to begin anew, or name another checkpoint_dir"
+                f"{name}: the state to take over is of another one: {what[:_SHOWN]}; {_ANEW}"
             ) from error

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.parameters.orders import eventually, random_model
+from penstock.data.spare_memory import SpareMemory
 from penstock.parameter_server.layout import Layout, ServerAddress, ServerId, assign
 from penstock.parameter_server.protocol import ServerOrder, ServerReply, ServerStage, Source
 from penstock.parameter_server.server import order_executor, request_handler
@@ -301,6 +302,26 @@ def test_a_snapshot_that_was_withdrawn_is_none_though_the_same_is_ordered_again(
     go_on[1].set()
     eventually(lambda: server.shard.status().snapshot == 5)
     assert server.partitions(5) == server.partitions()
+
+
+def test_no_snapshot_is_made_for_which_the_pod_has_no_memory(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: Store) -> Store:
+        raise AssertionError("it was copied")
+
+    layout = server.fill()
+    server.serve(layout)
+    with monkeypatch.context() as patch:
+        patch.setattr(SpareMemory, "take", lambda *_: False)
+        patch.setattr(Store, "snapshot", fails)
+        server.order(ServerOrder.FREEZE, layout=layout, snapshot=5)
+        eventually(lambda: "no memory for a copy" in server.shard.status().trouble)
+    server.serve(layout)
+    server.push(9)
+    server.order(ServerOrder.FREEZE, layout=layout, snapshot=6)
+    eventually(lambda: server.shard.status().snapshot == 6)
+    assert server.shard.status().trouble == ""
 
 
 def test_no_memory_for_a_snapshot_is_said(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_a_save_that_fails_leaves_the_files_as_they_were(tmp_path: Path) -> None
         files.write(RangeSet([(0, 9)]), 9, (store.partition(p) for p in range(3)))
     with pytest.raises(CheckpointError, match=r"partition 1 has arrays of \[9, 9"):
         files.write(RangeSet([(0, 9)]), 9, (store.partition(0) for _ in range(8)))
-    assert list(tmp_path.iterdir()) == [good.path]
+    assert list(tmp_path.glob("slots-*")) == [good.path]
 
 
 def test_only_the_newest_stay(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_damaged_files_that_saw_more_push_out_nothing_newer(tmp_path: Path) -> N
     store.push(10, [], None)
     newer = save(files, store)
     assert files.newest() == newer
-    assert sorted(tmp_path.iterdir()) == sorted([good.path, newer.path, *damaged])
+    assert sorted(tmp_path.glob("slots-*")) == sorted([good.path, newer.path, *damaged])
 
 
 def test_another_model_and_other_data_are_refused_by_name(tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ def tensor(dtype: torch.dtype, shape: tuple[int, ...], *, turned: bool) -> torch
 def test_copies_are_those_that_are_made_at_once(tensors: list[torch.Tensor]) -> None:
     expected = [copy_at_once(tensor) for tensor in tensors]
     copies = copier_of(LateTransport())(tensors)
+    if copies is None:
+        assert not sum(tensor.numel() for tensor in tensors)
+        return
     copies.wait()
     assert len(copies.tensors) == len(tensors)
     for copy, plain in zip(copies.tensors, expected, strict=True):
@@ -175,7 +178,9 @@ def test_an_error_of_the_device_leaves_the_block_free(monkeypatch: pytest.Monkey
         patch.setattr(transport, "begin", fail)
         with pytest.raises(RuntimeError, match="launch failure"):
             copier([torch.ones(4)])
-    assert copier([torch.ones(4)]).tensors[0].numel() == 4
+    copies = copier([torch.ones(4)])
+    assert copies is not None
+    assert copies.tensors[0].numel() == 4
     assert transport.begun == 1
 
 
@@ -187,7 +192,7 @@ def test_checkpoints_hold_what_was_saved_and_free_the_block(tmp_path: Path) -> N
         weights.fill_(step)
         folder.save(step, {"weights": weights}, wait=True)
         weights.fill_(-1)
-        newest = folder.newest()
+        newest = folder.stored.newest()
         assert newest is not None
         assert read(newest.path)["weights"].tolist() == [step] * 100
     assert len(transport.allocated) == 1
@@ -197,7 +202,7 @@ def test_the_file_is_the_same_by_whatever_copies(tmp_path: Path) -> None:
     state = {"weights": torch.arange(7.0), "n": 3, "halves": torch.ones(2, 3, dtype=torch.bfloat16)}
     CheckpointDir(tmp_path / "a").save(1, state, wait=True)
     CheckpointDir(tmp_path / "b", copier=copier_of(LateTransport())).save(1, state, wait=True)
-    [one] = (tmp_path / "a").iterdir()
+    [one] = (tmp_path / "a").glob("step-*")
     assert one.read_bytes() == (tmp_path / "b" / one.name).read_bytes()
 
 

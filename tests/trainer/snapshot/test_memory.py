@@ -208,7 +208,7 @@ def test_a_state_that_grows_gets_larger_slots_once_nobody_uses_the_old_ones(
 
 
 @pytest.mark.parametrize("small", [Memory(1 << 40, 1 << 20), Memory(1 << 20, 1 << 40)])
-def test_where_the_pod_has_no_room_states_are_copied_as_before_and_this_is_said_once(
+def test_where_the_pod_has_no_room_none_is_kept_in_memory_and_this_is_said_once(
     tmp_path: Path, keeper: SnapshotKeeper, small: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = CheckpointDir(tmp_path, memory=memory_of(keeper, small))
@@ -217,8 +217,11 @@ def test_where_the_pod_has_no_room_states_are_copied_as_before_and_this_is_said_
         assert read(folder.list()[0].path)["weights"].unique().tolist() == [float(step)]
     assert folder.stored.newest_step() == 2
     assert keeper.save_newest(5) is None
-    [record] = caplog.records
-    assert "no copies of a state of 2 MB are kept in memory" in record.getMessage()
+    said = [text for text in caplog.messages if "no copies of a state" in text]
+    assert len(said) == 1
+    assert "no copies of a state of 2 MB are kept in memory" in said[0]
+    waits = [text for text in caplog.messages if "while the training waits" in text]
+    assert len(waits) == (small.free < 2_000_000)
 
 
 def test_where_one_copy_was_added_for_one_is_kept_and_the_next_process_keeps_one_too(

@@ -150,7 +150,7 @@ class ModelFile:
 
 
 class ModelFiles:
-    """The checkpoints of one job in one folder; only the chief writes there."""
+    """The checkpoints of one job in one folder; only the chief writes there, and no other job."""
 
     def __init__(self, folder: Path, spec: ModelSpec, data: DataSpec, keep: int = 3) -> None:
         self.folder = folder
@@ -192,6 +192,7 @@ class ModelFiles:
         self, applied: RangeSet, pushes: int, partitions: Iterable[Sequence[NDArray[Any]]]
     ) -> Saved:
         """Write all partitions, in order. Raises OSError, and what ``partitions`` raises."""
+        self._files.mark.claim()
         saved = Saved(self._files.path(applied.total), applied.total)
         atomic_file.write(saved.path, self._parts(applied, pushes, partitions))
         self._files.discard_older(saved.slots)

@@ -26,6 +26,12 @@ def fits_beside(size: int, free_bytes: int) -> bool:
     return size <= free_bytes // 2
 
 
+def finish_kernels(tensors: Sequence[torch.Tensor]) -> None:
+    """Wait until what is queued on this thread's streams has been done to these tensors."""
+    for device in {tensor.device for tensor in tensors if tensor.device.type == "cuda"}:
+        torch.cuda.current_stream(device).synchronize()
+
+
 class CudaTransport:
     """A `penstock.trainer.group.host_copies.Transport` of CUDA devices."""
 

@@ -7,7 +7,7 @@ block of page-locked memory, and whoever needs the values waits for them (`Copie
 Invariants: a copy holds what its tensor held when it was asked for, whatever the training does to
 the tensor afterwards. There is one block of page-locked memory, of the size of the state and at
 most of ``max_bytes``, used again for every state; where it is in use, too small or not to be had,
-the copies are made at once, as on the host.
+there are no copies in it, and whoever asked makes them at once where the pod has memory for them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,11 @@ class Copier(Protocol):
     def carries(self, device: torch.device) -> bool:
         """Whether it does this for a device."""
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies:
-        """Copies of tensors of such devices, which may be changed as soon as this returns."""
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies | None:
+        """Copies of tensors of such devices, which may be changed as soon as this returns.
+
+        None: there is no place of its own for them now.
+        """
 
 
 def copy_at_once(tensor: torch.Tensor) -> torch.Tensor:
@@ -137,12 +140,12 @@ class PinnedCopier:
         """As `Copier.carries`."""
         return self._transport.carries(device)
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies:
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies | None:
         """As `Copier` says."""
         layout = plan([(t.device, t.numel() * t.element_size()) for t in tensors])
         block = self._borrow(layout.total) if layout.total else None
         if block is None:
-            return Copies([copy_at_once(tensor) for tensor in tensors])
+            return None
         regions = {
             device: Region(device, block[start:stop], [])
             for device, (start, stop) in layout.spans.items()

@@ -9,16 +9,17 @@ function, an object) is refused with the path at which it stands.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgpack
 import numpy as np
 import torch
 
-from penstock.trainer.group.host_copies import Copier, Copies, copy_at_once
+from penstock.trainer.group.host_copies import Copier, copy_at_once
 
+_PIECE_BYTES: Final = 64 << 20
 _TENSOR: Final = 1
 _TUPLE: Final = 2
 _ARRAY: Final = 3
@@ -45,35 +46,100 @@ class StateError(Exception):
     """A state that cannot be written down or read; names the place."""
 
 
+class NoRoomError(Exception):
+    """There is no memory for a copy; ``size``: the bytes that it would take."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"no memory for a copy of {size} bytes")
+        self.size = size
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True)
 class PackedState:
-    """A header (msgpack) and the tensors that it refers to, in order, on the CPU."""
+    """A header (msgpack) and the tensors that it refers to, in order.
+
+    Those that `pack` makes are on the CPU, each in one piece.
+    """
 
     header: bytes
     tensors: list[torch.Tensor]
     """To be read after `wait`."""
-    wait: Callable[[], None] = lambda: None
+    wait: Callable[[], None] = _nothing
     """Returns when the tensors hold their values."""
 
     @property
     def payload_bytes(self) -> int:
         """Bytes of all tensors together."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
+        return sum(_size(tensor) for tensor in self.tensors)
 
     def flat(self) -> torch.Tensor:
-        """All tensors behind one another: uint8 of shape ``(payload_bytes,)``."""
+        """All tensors behind one another, on the host: uint8 of shape ``(payload_bytes,)``."""
         self.wait()
-        parts = [tensor_bytes(tensor) for tensor in self.tensors]
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+        flat, at = torch.empty(self.payload_bytes, dtype=torch.uint8), 0
+        for tensor in self.tensors:
+            for piece in host_pieces(tensor, _PIECE_BYTES):
+                flat[at : at + piece.numel()].copy_(piece)
+                at += piece.numel()
+        return flat
 
 
-def pack(state: Any, copier: Copier | None = None, host: Copier | None = None) -> PackedState:
+class CopyRoom(Protocol):
+    """What says whether there is memory for copies."""
+
+    def take(self, size: int) -> bool:
+        """Count so many bytes as taken; False: there are not as many."""
+
+    def give_back(self, size: int) -> None:
+        """They are free again."""
+
+
+def pack(
+    state: Any,
+    copier: Copier | None = None,
+    host: Copier | None = None,
+    room: CopyRoom | None = None,
+) -> PackedState:
     """A state as a header and tensors; the tensors are copies.
 
     Args:
         state: nested, as the module says.
         copier: makes copies of what is on the devices that it carries from.
         host: makes the copies of a state that is on the host as a whole.
+        room: is asked for the memory of all that these have no place for.
+
+    Raises:
+        NoRoomError: there is none; nothing was copied.
+        StateError: something in it has no plain form.
+    """
+    packed = lend(state)
+    tensors = packed.tensors
+    carrier = _carrier(tensors, copier, host)
+    away = [place for place, t in enumerate(tensors) if carrier and carrier.carries(t.device)]
+    copies = carrier([tensors[place] for place in away]) if carrier and away else None
+    carried = dict(zip(away, copies.tensors, strict=True)) if copies else {}
+    fresh = sum(_size(t) for place, t in enumerate(tensors) if place not in carried)
+    if room is not None and not room.take(fresh):
+        if copies is not None:
+            copies.release()
+        raise NoRoomError(fresh)
+    found = [
+        carried[place] if place in carried else copy_at_once(tensor)
+        for place, tensor in enumerate(tensors)
+    ]
+    made = PackedState(packed.header, found, copies.wait if copies else _nothing)
+    if copies is not None:
+        weakref.finalize(made, copies.release).atexit = False
+    if room is not None and fresh:
+        weakref.finalize(made, room.give_back, fresh).atexit = False
+    return made
+
+
+def lend(state: Any) -> PackedState:
+    """A state as a header and its own tensors: not copies, wherever and however they lie.
 
     Raises:
         StateError: something in it has no plain form.
@@ -82,27 +148,21 @@ def pack(state: Any, copier: Copier | None = None, host: Copier | None = None) -
     content = _pack(state, tensors, "state")
     shapes = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
     header: bytes = msgpack.packb({"content": content, "tensors": shapes})
+    return PackedState(header, tensors)
+
+
+def _carrier(
+    tensors: Sequence[torch.Tensor], copier: Copier | None, host: Copier | None
+) -> Copier | None:
+    """Who makes copies of what it carries from; the rest is copied at once."""
     if copier is not None and any(copier.carries(tensor.device) for tensor in tensors):
-        copies = _copies(tensors, copier)
-    elif host is not None and all(host.carries(tensor.device) for tensor in tensors):
-        copies = host(tensors)
-    else:
-        return PackedState(header, [copy_at_once(tensor) for tensor in tensors])
-    packed = PackedState(header, copies.tensors, copies.wait)
-    weakref.finalize(packed, copies.release).atexit = False
-    return packed
+        return copier
+    on_host = host is not None and all(host.carries(tensor.device) for tensor in tensors)
+    return host if on_host else None
 
 
-def _copies(tensors: Sequence[torch.Tensor], copier: Copier) -> Copies:
-    """Copies of all tensors, of which a copier makes those that it carries."""
-    away = [place for place, tensor in enumerate(tensors) if copier.carries(tensor.device)]
-    copies = copier([tensors[place] for place in away])
-    carried = dict(zip(away, copies.tensors, strict=True))
-    found = [
-        carried[place] if place in carried else copy_at_once(tensor)
-        for place, tensor in enumerate(tensors)
-    ]
-    return Copies(found, copies.wait, copies.release)
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def payload_bytes(header: bytes) -> int:
@@ -221,4 +281,29 @@ def _layout(content: dict[str, Any]) -> list[tuple[torch.dtype, list[int], int]]
 
 def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor that lies in one piece as uint8 of shape ``(bytes,)``: the same memory."""
-    return tensor.reshape(-1).view(torch.uint8)
+    # `reshape` leaves to one number the stride that it had.
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+def host_pieces(tensor: torch.Tensor, most: int) -> Iterator[torch.Tensor]:
+    """The bytes of a tensor in order, on the host, as uint8 of shape ``(bytes,)`` each.
+
+    Args:
+        tensor: on any device, and in one piece or not.
+        most: bytes of a piece, and so the most that is copied at a time; at least a number's.
+    """
+    size = _size(tensor)
+    if not size:
+        return
+    if size <= most or tensor.numel() == 1:
+        yield tensor_bytes(tensor.to("cpu").contiguous())
+        return
+    rows = tensor.reshape(-1) if tensor.is_contiguous() else tensor
+    each = size // len(rows)
+    if each > most:
+        for row in rows:
+            yield from host_pieces(row, most)
+        return
+    count = most // each
+    for at in range(0, len(rows), count):
+        yield tensor_bytes(rows[at : at + count].to("cpu").contiguous())

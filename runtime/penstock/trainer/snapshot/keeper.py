@@ -16,10 +16,12 @@ import mmap
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from penstock.job import atomic_file
+from penstock.job.folder_mark import FolderMark, this_writer
 from penstock.job.storage import cause
 from penstock.trainer.snapshot import slots
 from penstock.trainer.snapshot.file_head import file_head
@@ -94,12 +96,19 @@ class SnapshotKeeper:
 
 def _write(memory: memoryview, snapshot: Snapshot) -> Path | None:
     """Write a snapshot as a checkpoint; None where there is one as new. Raises OSError."""
-    series = atomic_file.Series(Path(snapshot.folder), "step", snapshot.keep)
+    folder = Path(snapshot.folder)
+    writer = this_writer()
+    if snapshot.job:
+        writer = replace(writer, job=snapshot.job)
+    mark = FolderMark(folder, writer)
+    series = atomic_file.Series(folder, "step", snapshot.keep, mark)
     if any(step >= snapshot.step for _, step in series.list()):
         return None
+    mark.claim()
     path = series.path(snapshot.step)
     head = file_head(snapshot.header, sum(size for _, size in snapshot.parts))
     parts = slots.file_parts(memory, snapshot)
     atomic_file.write(path, itertools.chain((head, snapshot.header), parts))
     series.discard_older(snapshot.step)
+    mark.close()
     return path

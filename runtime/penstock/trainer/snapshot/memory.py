@@ -7,10 +7,10 @@ over its bytes, where fresh memory costs the zeroing of every page as well.
 
 Invariants: never more than two copies. The slots are taken only where the pod has room for them:
 what the controller has added for them (``PENSTOCK_SNAPSHOT_MEMORY``), in which one copy is kept
-where two do not fit; where nobody says, a quarter of the pod's memory and half of what is free.
-Where there is no room, `SnapshotMemory` takes nothing, says so once, and states are copied as they
-would be without it; room that nobody has added is given up when memory becomes short. Nothing in
-here is ever an error of the training.
+where two do not fit; where nobody says, a quarter of the pod's memory and half of what is free and
+not the program's (`penstock.data.spare_memory`). Where there is no room, `SnapshotMemory` takes
+nothing and says so once; room that nobody has added is given up when memory becomes short. Nothing
+in here is ever an error of the training.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ import torch
 
 from penstock.crds import environment as names
 from penstock.data.memory import Memory, read_memory
+from penstock.data.spare_memory import SpareMemory
 from penstock.job.storage import cause
-from penstock.trainer.group.host_copies import ALIGNMENT, Copies, copy_at_once, plan, view
+from penstock.trainer.group.host_copies import ALIGNMENT, Copies, plan, view
 from penstock.trainer.group.state_codec import PackedState, tensor_bytes
 from penstock.trainer.snapshot import slots
 from penstock.trainer.snapshot.keeper import MEMORY
@@ -40,9 +41,10 @@ logger = logging.getLogger(__name__)
 POD_SHARE: Final = 4
 """Both slots together may have a quarter of the pod's memory."""
 FREE_SHARE: Final = 2
-"""And half of what is free when they are taken."""
+"""And half of what may be taken when they are."""
 SHORT_SHARE: Final = 20
-"""Where less of the pod's memory is free than this part of it, slots of that kind are given up."""
+"""Where less of the pod's memory than this part of it is free and not the program's, slots of that
+kind are given up."""
 INDEX_BYTES: Final = 256 << 10
 """Kept free behind the tensors for what describes them; more where that was too little."""
 
@@ -63,7 +65,8 @@ class SnapshotMemory:
             measure: what the pod may take.
             added: bytes that the pod has been given for this; None: nobody says.
         """
-        self._measure = measure
+        self.room = SpareMemory(measure)
+        """For copies that have no slot."""
         self._added = added
         self._copies = slots.SLOTS
         self._lock = threading.Lock()
@@ -112,12 +115,12 @@ class SnapshotMemory:
         """As `penstock.trainer.group.host_copies.Copier`: what is on the host."""
         return device.type == "cpu"
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies:
-        """Copies in a slot, made when this returns; in fresh memory where no slot is to be had."""
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies | None:
+        """Copies in a slot, made when this returns; None where no slot is to be had."""
         layout = plan([(t.device, t.numel() * t.element_size()) for t in tensors])
         slot = self._borrow(layout.total)
         if slot is None:
-            return Copies([copy_at_once(tensor) for tensor in tensors])
+            return None
         room = _room(self._flat, slot)
         copies = [view(room, at, like) for at, like in zip(layout.places, tensors, strict=True)]
         with torch.no_grad():
@@ -125,7 +128,7 @@ class SnapshotMemory:
                 copy.copy_(tensor)
         return Copies(copies, release=lambda: self._give_back(slot))
 
-    def keep(self, packed: PackedState, step: int, folder: str, most: int) -> None:
+    def keep(self, packed: PackedState, step: int, folder: str, most: int, job: str = "") -> None:
         """Make a state the newest snapshot, whether or not it lies in a slot already.
 
         Args:
@@ -133,6 +136,7 @@ class SnapshotMemory:
             step: steps that its model has seen.
             folder: where the training's checkpoints are.
             most: how many of them stay.
+            job: as which job this process writes there.
         """
         if not self.outlives:
             return
@@ -146,7 +150,7 @@ class SnapshotMemory:
             room = _room(self._flat, slot)
             lies = borrowed is None
             parts = _parts(packed, room.data_ptr()) if lies else _fill(packed, room)
-            content = Content(step, folder, most, packed.header, parts)
+            content = Content(step, folder, most, packed.header, parts, job)
             memory = self._bytes()
             self._sequence = max(self._sequence, slots.newest_sequence(memory)) + 1
             if not slots.commit(memory, slot, content, self._sequence):
@@ -215,13 +219,13 @@ class SnapshotMemory:
             return False
         page = mmap.PAGESIZE
         each = -(-(size + self._index_bytes) // page) * page
-        memory = self._measure()
+        room = self.room.look()
         held = self._flat.numel() if self._flat is not None else 0
         if self._added is None:
-            most = min(memory.limit // POD_SHARE, (memory.free + held) // FREE_SHARE)
+            most = min(room.limit // POD_SHARE, (room.unclaimed + held) // FREE_SHARE)
             copies = slots.SLOTS if slots.SLOTS * each <= most else 0
         else:
-            most = min(self._added, memory.free + held)
+            most = min(self._added, room.free + held)
             copies = min(slots.SLOTS, most // each)
         if not copies:
             self._refuse(size, f"at most {most / 1e6:.0f} MB are used for it")
@@ -241,8 +245,9 @@ class SnapshotMemory:
                 os.ftruncate(self._descriptor, slots.HEAD_BYTES + slots.SLOTS * each)
                 self._attach()
             else:
-                self._flat = torch.empty(slots.HEAD_BYTES + slots.SLOTS * each, dtype=torch.uint8)
-                self._flat[: slots.HEAD_BYTES].zero_()
+                # Shared, so that a process which is forked has no copy of what is written here.
+                own = mmap.mmap(-1, slots.HEAD_BYTES + slots.SLOTS * each)
+                self._flat = torch.frombuffer(own, dtype=torch.uint8)
         except (OSError, RuntimeError, MemoryError) as error:
             self._flat = None
             self._refuse(size, cause(error))
@@ -253,8 +258,8 @@ class SnapshotMemory:
         """Whether the training needs the memory that nobody has added for the slots."""
         if self._flat is None or self._lent or self._added is not None:
             return False
-        memory = self._measure()
-        return memory.free < memory.limit // SHORT_SHARE
+        room = self.room.look()
+        return room.unclaimed < room.limit // SHORT_SHARE
 
     def _give_up(self, size: int) -> None:
         """Have no slots any more, now that memory is short."""
@@ -268,8 +273,8 @@ class SnapshotMemory:
     def _refuse(self, size: int, why: str) -> None:
         self._refused = size
         logger.warning(
-            "no copies of a state of %.0f MB are kept in memory, %s: it is copied into fresh "
-            "memory for each checkpoint, and lives in the checkpoints' folder alone",
+            "no copies of a state of %.0f MB are kept in memory, %s: it lives in the checkpoints' "
+            "folder alone",
             size / 1e6,
             why,
         )

@@ -44,6 +44,8 @@ class Snapshot:
     header: bytes
     parts: tuple[tuple[int, int], ...]
     """Where each tensor begins in the memory, and how many bytes it has."""
+    job: str = ""
+    """As which job its process writes to the folder (`penstock.job.folder_mark`)."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Content:
     header: bytes
     parts: tuple[tuple[int, int], ...]
     """Where each tensor begins in the slot, and how many bytes it has."""
+    job: str = ""
 
 
 def capacity(memory_bytes: int) -> int:
@@ -82,6 +85,7 @@ def index_of(content: Content) -> bytes:
             "keep": content.keep,
             "header": content.header,
             "parts": content.parts,
+            "job": content.job,
         }
     )
     return index
@@ -159,9 +163,10 @@ def _read(memory: memoryview, slot: int) -> Snapshot | None:
         index = msgpack.unpackb(memory[begin + used : begin + used + index_bytes])
         parts = tuple((begin + int(at), int(size)) for at, size in index["parts"])
         folder, keep, header = str(index["folder"]), int(index["keep"]), bytes(index["header"])
+        job = str(index.get("job", ""))
     except (ValueError, TypeError, KeyError, msgpack.UnpackException):
         return None
-    return Snapshot(slot, sequence, step, folder, keep, header, parts)
+    return Snapshot(slot, sequence, step, folder, keep, header, parts, job)
 
 
 def _checksum(whole: memoryview) -> int:

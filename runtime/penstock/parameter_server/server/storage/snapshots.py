@@ -2,14 +2,17 @@
 
 A copy is made on a thread of its own while the parameters are frozen. Whoever lets them change
 withdraws the order for it first: what was copied from then on would be torn, and counts for
-nothing.
+nothing. Where the pod has no memory to spare for a copy none is made, and that is said: the save
+comes to nothing, and the server lives.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 
+from penstock.data.spare_memory import SpareMemory
 from penstock.parameter_server.server.storage.lock import Lock
 from penstock.parameter_server.server.storage.store import Store
 
@@ -17,8 +20,17 @@ from penstock.parameter_server.server.storage.store import Store
 class Snapshots:
     """One copy at a time; everything here is called with the lock held."""
 
-    def __init__(self, lock: Lock, changed: Callable[[], None]) -> None:
-        """``changed``: called, without the lock, when a copy is there or cannot be made."""
+    def __init__(
+        self, lock: Lock, changed: Callable[[], None], room: SpareMemory | None = None
+    ) -> None:
+        """Nothing is copied yet.
+
+        Args:
+            lock: that guards all this.
+            changed: called, without the lock, when a copy is there or cannot be made.
+            room: for copies; None: what the pod has.
+        """
+        self._room = room or SpareMemory()
         self._lock = lock
         self._changed = changed
         self._kept: tuple[int, Store] | None = None
@@ -55,15 +67,25 @@ class Snapshots:
         ).start()
 
     def _make(self, order: tuple[int, Store]) -> None:
-        try:
-            copy = order[1].snapshot()
-        except MemoryError:
-            copy = None
+        size = order[1].bytes
+        copy = self._copy(order[1], size)
         with self._lock:
             if self._ordered is not order:
                 return  # it was withdrawn, whether or not the same is ordered again
             if copy is None:
-                self.trouble = "no memory for a copy of its parameters"
+                self.trouble = f"no memory for a copy of its parameters, {size / 1e6:.0f} MB"
             else:
                 self._kept, self._ordered = (order[0], copy), None
         self._changed()
+
+    def _copy(self, frozen: Store, size: int) -> Store | None:
+        """A copy; None where there is no memory for it."""
+        if not self._room.take(size):
+            return None
+        try:
+            copy = frozen.snapshot()
+        except MemoryError:
+            self._room.give_back(size)
+            return None
+        weakref.finalize(copy, self._room.give_back, size).atexit = False
+        return copy
