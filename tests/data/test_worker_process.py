@@ -9,6 +9,7 @@ import pytest
 
 from penstock.crds import environment
 from penstock.data import worker_process
+from penstock.data.allocator import ALLOCATOR
 
 
 def test_pytorch_is_loaded_before_anybody_knows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +22,7 @@ def test_pytorch_is_loaded_before_anybody_knows_of_it(monkeypatch: pytest.Monkey
     root = logging.getLogger("penstock")
     monkeypatch.setattr(root, "handlers", [])  # it makes its own
     monkeypatch.setattr(root, "level", root.level)
-    for variable, value in worker_process.ALLOCATOR.items():
+    for variable, value in ALLOCATOR.items():
         monkeypatch.setenv(variable, value)  # or the process begins again
     monkeypatch.setenv(environment.JOB_TOKEN, "t" * 64)
     monkeypatch.setattr(worker_process.importlib, "import_module", note("load"))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import sys
 from typing import Final
 
 _MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES, _TOP_PAD_BYTES = 32 << 20, 256 << 20, 64 << 20
@@ -29,3 +31,15 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
         mallopt(_M_TOP_PAD, _TOP_PAD_BYTES)
+
+
+def begin_again() -> None:
+    """Have this process begin with it, its own children too; returns where it did.
+
+    Whatever was imported is imported once more, so the sooner the better.
+    """
+    missing = {name: value for name, value in ALLOCATOR.items() if name not in os.environ}
+    if missing and sys.platform == "linux":
+        os.execve(  # noqa: S606 - our own command line, no shell
+            sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing}
+        )

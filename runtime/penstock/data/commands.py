@@ -17,6 +17,9 @@ def data_worker(
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Make batches for the training processes of a job, until told to leave."""
+    from penstock.data.allocator import begin_again
+
+    begin_again()  # before most of what it needs is loaded
     from penstock.data import worker_process
 
     try:

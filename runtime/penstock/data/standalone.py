@@ -32,6 +32,7 @@ from penstock.base.listener import address_of, create_listener
 from penstock.base.logs import stderr_handler
 from penstock.base.parent_death import die_with_parent
 from penstock.crds import environment as names
+from penstock.data.allocator import ALLOCATOR
 from penstock.data.applying import Choice, verdict
 from penstock.data.call_guard import guard_calls
 from penstock.data.dispatcher import Dispatcher, routes
@@ -209,7 +210,8 @@ class LocalDataPlane:
             await asyncio.sleep(pause)
 
     async def _start_one(self, stage: int) -> Kept:
-        environ = {**self._environ, **self.program_environ, names.DATA_STAGE: str(stage)}
+        own = {names.DATA_STAGE: str(stage)}
+        environ = {**ALLOCATOR, **self._environ, **self.program_environ, **own}
         command = [sys.executable, "-m", "penstock.data.worker_process"]
         outlives = self._on_change is not None
         return await asyncio.create_subprocess_exec(

@@ -12,7 +12,7 @@ from penstock.base.enums import Role
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
 from penstock.data import variables
-from penstock.data.allocator import ALLOCATOR
+from penstock.data.allocator import begin_again
 from penstock.data.cache.interception import install_from
 from penstock.data.consuming.process import dispatcher_address, job_token, number_in, share_token
 from penstock.data.outliving import watch
@@ -32,12 +32,7 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
     Raises:
         ValueError: an option or variable cannot be used; says which and why.
     """
-    missing = {name: value for name, value in ALLOCATOR.items() if name not in os.environ}
-    if missing and sys.platform == "linux":
-        # The allocator reads them when a process begins, so this one begins again.
-        os.execve(  # noqa: S606 - our own command line, no shell
-            sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing}
-        )
+    begin_again()
     root = logging.getLogger("penstock")
     root.handlers[:] = [stderr_handler(log_format)]
     root.setLevel(logging.INFO)
