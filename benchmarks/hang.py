@@ -43,6 +43,8 @@ PLACES: Final = {
     "collective": "wait_alone",
 }
 WAITS_SECONDS: Final = 60.0
+EVERY: Final = 200
+"""Steps between two evaluations."""
 USUAL_SECONDS: Final = 1.2
 """Between two statements of a process whose steps are short."""
 _SAID: Final = re.compile(r"worker-(\d+): TrainingStandsStill: (?!over)(.*)")
@@ -105,7 +107,7 @@ def hang(kind: str, rank: int, step: int, seed: int) -> Case:
     """Plant one hang, and wait for what is said of it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with job(folder, [kind, str(rank), str(step), str(seed), "0"]):
+        with job(folder, [kind, str(rank), str(step), str(seed), "0", str(EVERY)]):
             planted = _wait(
                 folder / f"worker-{rank}.txt", rf"HANG planted {kind} {rank} (\S+)", 180
             )
@@ -139,11 +141,15 @@ def _wait(log: Path, pattern: str, seconds: float) -> str:
     return ""
 
 
-def alarms(minutes: float, seed: int) -> int:
-    """How often something was said while nothing stood still."""
+def alarms(minutes: float, seed: int, every: int = EVERY) -> int:
+    """How often something was said while nothing stood still.
+
+    ``every``: steps between two evaluations; the job goes on for its minutes and to the end of the
+    first evaluation.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with job(folder, ["none", "0", "0", str(seed), str(int(minutes * 60))]):
+        with job(folder, ["none", "0", "0", str(seed), str(int(minutes * 60)), str(every)]):
             if not _wait(folder / "worker-0.txt", r"HANG ended (\S+)", minutes * 60 + 300):
                 raise RuntimeError((folder / "worker-0.txt").read_text()[-2000:])
             return len(_SAID.findall((folder / "trainer.txt").read_text()))

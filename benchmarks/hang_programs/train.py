@@ -1,8 +1,9 @@
 """An unmodified DDP loop on gloo in which one rank is made to stand still at some step.
 
-    train.py KIND RANK STEP SEED SECONDS
+    train.py KIND RANK STEP SEED SECONDS EVERY
 
-KIND ``none``: nothing is planted; steps are uneven for so many seconds, with evaluations between.
+KIND ``none``: nothing is planted; steps are uneven for so many seconds, with evaluations of 15 s
+between, one after so many steps, and at least one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-KIND, AT_RANK, AT_STEP, SEED, SECONDS = sys.argv[1], *map(int, sys.argv[2:6])
+KIND, AT_RANK, AT_STEP, SEED, SECONDS, EVERY = sys.argv[1], *map(int, sys.argv[2:7])
 PLANTED = threading.Event()
 
 
@@ -110,9 +111,9 @@ def main() -> None:
     for step, batch in enumerate(DataLoader(Samples(), batch_size=8)):
         if KIND == "none":
             time.sleep(next(slow))
-            if step % 200 == 199:
+            if (step + 1) % EVERY == 0:
                 evaluate(core, 15.0)
-            ends = torch.tensor(float(time.monotonic() >= until))
+            ends = torch.tensor(float(step + 1 >= EVERY and time.monotonic() >= until))
             dist.all_reduce(ends, dist.ReduceOp.MAX)
             if ends:
                 break

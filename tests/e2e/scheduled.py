@@ -30,11 +30,11 @@ def container(name: str, cpu: str, gpus: int = 0, **fields: Any) -> Json:
 
 
 @contextmanager
-def undisturbed(folder: Path, program: str) -> Iterator[subprocess.Popen[str]]:
-    """A program alone, without waiting for anything."""
+def undisturbed(folder: Path, program: str, **told: str) -> Iterator[subprocess.Popen[str]]:
+    """A program alone, without waiting for anything, with these variables in its environment."""
     penstock = str(Path(sys.executable).with_name("penstock"))
     command = [penstock, "run", "--data-workers", "0", "--", sys.executable, "-c", program]
-    environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
+    environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key} | told
     with (folder / "alone.log").open("w") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ

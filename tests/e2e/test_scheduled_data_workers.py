@@ -5,7 +5,6 @@ With real data workers and a real training loop, so that what is asserted is wha
 
 from __future__ import annotations
 
-import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -26,17 +25,18 @@ from tests.e2e.scheduled import (
     serving,
     undisturbed,
 )
+from tests.patience import patient
 
 pytestmark = [needs_kubectl, pytest.mark.e2e, pytest.mark.slow]
 
-EPOCHS = 30
 SCRIPT = textwrap.dedent(
-    f"""
-    import hashlib, os, sys, time
+    """
+    import hashlib, itertools, os, time
     import torch
     from torch.utils.data import DataLoader, Dataset
 
     read, step = float(os.environ.get("READ", 0)), float(os.environ.get("STEP", 0))
+    epochs = int(os.environ.get("EPOCHS", 0))
 
     class Far(Dataset):
         def __len__(self):
@@ -48,7 +48,7 @@ SCRIPT = textwrap.dedent(
     torch.manual_seed(1)
     order = torch.Generator().manual_seed(1)
     loader = DataLoader(Far(), batch_size=8, shuffle=True, generator=order)
-    for epoch in range({EPOCHS}):
+    for epoch in itertools.count():
         digest, seen = hashlib.sha256(), []
         for batch, indices in loader:
             time.sleep(step)
@@ -56,12 +56,15 @@ SCRIPT = textwrap.dedent(
             digest.update(batch.numpy().tobytes() + indices.numpy().tobytes())
         lost, repeated = len(set(range(480)) - set(seen)), len(seen) - len(set(seen))
         print("epoch", epoch, "lost", lost, "repeated", repeated, digest.hexdigest(), flush=True)
-        if os.path.exists(os.environ.get("ENOUGH", "")):
+        if epoch + 1 == epochs or os.path.exists(os.environ.get("ENOUGH", "")):
             break
     print("trained", flush=True)
     """
 )
-"""Reads of 20 ms, as from storage far away, and steps that leave the processor to others."""
+"""Reads of 20 ms, as from storage far away, and steps that leave the processor to others.
+
+It goes on for as many epochs as it is told, or until it is told that it is enough.
+"""
 
 
 def hungry_job(enough: Path, *, cpu: str, gpus: int, step: float, most: int = 3) -> Json:
@@ -77,16 +80,19 @@ def hungry_job(enough: Path, *, cpu: str, gpus: int, step: float, most: int = 3)
     return job
 
 
-def assert_nothing_lost(plane: ControlPlane, enough: Path, alone: subprocess.Popen[str]) -> None:
+def assert_nothing_lost(plane: ControlPlane, enough: Path, folder: Path) -> None:
     """Let the job end; it has seen every sample once per epoch, and all bits of each."""
     eventually(plane, lambda: "epoch 0 " in log_of(plane))
     enough.touch()
     eventually(plane, lambda: "trained" in log_of(plane))
-    told = [line for line in log_of(plane).splitlines() if line.startswith("epoch ")]
-    assert all("lost 0 repeated 0" in line for line in told)
-    wanted, _ = alone.communicate(timeout=30)
-    assert told == wanted.splitlines()[: len(told)]
-    assert len(told) > 1
+    *epochs, end = [
+        line for line in log_of(plane).splitlines() if line.startswith(("epoch ", "trained"))
+    ]
+    assert (len(epochs) > 1, end) == (True, "trained")
+    assert all("lost 0 repeated 0" in line for line in epochs)
+    with undisturbed(folder, SCRIPT, EPOCHS=str(len(epochs))) as alone:
+        wanted, _ = alone.communicate(timeout=patient(30))
+    assert [*epochs, end] == wanted.splitlines()
 
 
 def test_it_is_tuned_in_few_steps_and_its_data_workers_use_what_would_strand(
@@ -95,7 +101,7 @@ def test_it_is_tuned_in_few_steps_and_its_data_workers_use_what_would_strand(
     node = {"cpu": "8", "memory": "16Gi", "accelerators": {GPU: 2}}
     nodes = [{"name": "gpu-a", **node}, {"name": "gpu-b", **node}]
     enough = tmp_path / "enough"
-    with undisturbed(tmp_path, SCRIPT) as alone, plane_of(tmp_path, nodes) as plane:
+    with plane_of(tmp_path, nodes) as plane:
         plane.apply(hungry_job(enough, cpu="2", gpus=2, step=0.09))
         [worker] = until(lambda: [one for one in pods(plane, "worker") if is_ready(one)])
 
@@ -127,7 +133,7 @@ def test_it_is_tuned_in_few_steps_and_its_data_workers_use_what_would_strand(
             return bool(main["resources"]["limits"]["cpu"] == "1")
 
         eventually(plane, smaller)
-        assert_nothing_lost(plane, enough, alone)
+        assert_nothing_lost(plane, enough, tmp_path)
 
 
 def trace(plane: ControlPlane) -> str:
@@ -152,7 +158,7 @@ def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
         {"name": "cpu", "cpu": "4", "memory": "8Gi"},
     ]
     enough = tmp_path / "enough"
-    with undisturbed(tmp_path, SCRIPT) as alone, plane_of(tmp_path, nodes) as plane:
+    with plane_of(tmp_path, nodes) as plane:
         plane.kubectl("cordon", "cpu")
         plane.apply(hungry_job(enough, cpu="1", gpus=1, step=0.02, most=2))
         uid = plane.get("ej", "hungry")["metadata"]["uid"]
@@ -185,4 +191,4 @@ def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
             ranks = asked["spec"]["roles"]["dataWorker"]["ranks"]
             assert {rank["avoidNodes"][0] for rank in ranks.values()} == {"gpu"}
         assert " is lost (" not in log_of(plane), "a data worker hands back its steps as it leaves"
-        assert_nothing_lost(plane, enough, alone)
+        assert_nothing_lost(plane, enough, tmp_path)
