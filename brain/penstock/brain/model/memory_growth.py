@@ -62,6 +62,8 @@ def memory_growth(
         points.append((sample.time_seconds, row.memory_bytes))
     if limit is None or len(points) < max(4, enough_samples):
         return None
+    if all(used == points[0][1] for _, used in points):
+        return None  # as of most pods
     points.reverse()
     slope, error = _slope(points)
     newer, _ = _slope(points[len(points) // 2 :])

@@ -7,6 +7,7 @@ one with the largest tensor does not slow the others.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -186,12 +187,16 @@ def allocate(work: Sequence[float], cores: int, largest: int) -> tuple[int, ...]
         extra = min(extra, free)
         sizes[rank] += extra
         free -= extra
-    while free > 0:
-        open_ranks = [rank for rank, size in enumerate(sizes) if size < largest]
-        if not open_ranks:
-            break
-        sizes[max(open_ranks, key=lambda rank: work[rank] / sizes[rank])] += 1
+    if free <= 0:
+        return tuple(sizes)
+    open_ranks = [(-work[rank] / size, rank) for rank, size in enumerate(sizes) if size < largest]
+    heapq.heapify(open_ranks)
+    while free > 0 and open_ranks:
+        _, rank = heapq.heappop(open_ranks)
+        sizes[rank] += 1
         free -= 1
+        if sizes[rank] < largest:
+            heapq.heappush(open_ranks, (-work[rank] / sizes[rank], rank))
     return tuple(sizes)
 
 
