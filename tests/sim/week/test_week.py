@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.sim.commands import sim
+from penstock.sim.week.experiment import weeks
 from penstock.sim.week.run import Regime, WeekRun, run_week
-from penstock.sim.week.summary import compare, rows
+from penstock.sim.week.summary import cheaper, compare, rows
 from penstock.sim.week.world.assumptions import VARIANTS, Assumptions, varied
 from penstock.sim.week.world.bills import MOST_OFF, Given, balance
 
@@ -99,6 +101,13 @@ def test_figures_stand_beside_the_published_ones() -> None:
     assert 0 < found.static.cpu_utilisation < found.penstock.cpu_utilisation < 1
 
 
+def test_without_prices_nothing_is_cheaper() -> None:
+    free = replace(CALM, core_price=0.0, gib_price=0.0)
+    found = compare(week(Regime.STATIC), week(Regime.PENSTOCK), free)
+    assert cheaper(found) is None
+    assert {row.figure: row for row in rows([found])}["cost of a completed job"].mean is None
+
+
 def test_every_variant_is_another_world() -> None:
     for name, values in VARIANTS.items():
         assert all(varied(Assumptions(), name, value) != Assumptions() for value in values)
@@ -132,9 +141,43 @@ def test_every_assumption_is_printed_with_its_source() -> None:
     assert [one["ok"] for one in found["goals"]] == [True, True]
 
 
+SHORT = ("week", "--jobs", "10", "--assume=load=0.3", "--assume=mean_steps=20000")
+
+
+def test_progress_is_told_on_standard_error_where_it_is_asked_for() -> None:
+    runner, words = CliRunner(), [*SHORT, "--json", "--processes", "1"]
+    quiet, told = (runner.invoke(sim, [*words, *more]) for more in ((), ("--progress",)))
+    assert quiet.exit_code == told.exit_code == 0
+    assert quiet.stderr == ""
+    lines = told.stderr.splitlines()
+    for regime in Regime:
+        days = [line for line in lines if line.startswith(f"seed 0, {regime}: day ")]
+        assert [int(line.split("day ")[1].split(",")[0]) for line in days][:6] == list(range(1, 7))
+    assert lines[-1].startswith("seed 0: ")
+    one, two = (json.loads(result.stdout)["weeks"] for result in (quiet, told))
+    assert one == two
+
+
+def test_each_seed_is_printed_once_it_is_done_before_all_together() -> None:
+    result = CliRunner().invoke(sim, [*SHORT, "--seeds", "2", "--processes", "1"])
+    assert result.exit_code == 0
+    places = [result.stdout.index(text) for text in ("assumptions", "seed 0: ", "seed 1: ")]
+    assert places == sorted(places)
+    assert places[-1] < result.stdout.index("a week of 10 jobs, seeds 0, 1")
+
+
+def test_seeds_are_the_same_and_in_order_whatever_the_processes() -> None:
+    assumed = varied(CALM, "mean_steps", 20_000.0)
+    one, two = (list(weeks(10, range(2), [assumed], None, count)) for count in (1, 2))
+    assert [found.seed for found in one] == [0, 1]
+    assert one == two
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (["--jobs", "0"], "--jobs"),
+        (["--seeds", "-1"], "--seeds"),
         (["--figure", "2"], "1, 3, 6"),
         (["--figure", "1", "--sensitivity"], "either"),
         (["--assume", "load"], "NAME=VALUE"),

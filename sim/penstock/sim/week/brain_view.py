@@ -20,7 +20,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.base.enums import EventKind, Optimize, Role, Source, Stage, Strategy, Trigger
+from penstock.base.enums import (
+    EventKind,
+    Objective,
+    Optimize,
+    Role,
+    Source,
+    Stage,
+    Strategy,
+    Trigger,
+)
 from penstock.brain.configuration import AdministratorSettings, ExecutorSettings
 from penstock.brain.control import administrator
 from penstock.brain.control.optimizer import Case, Optimizer
@@ -55,6 +64,9 @@ _YOUNG_SECONDS: Final = 750.0
 _MOST: Final = 500
 _PAST_SECONDS: Final = 7 * 86_400.0
 _MOST_PAST: Final = 2000
+
+Incarnations = Callable[[], Mapping[Role, Mapping[int, int]]]
+"""Says which incarnation of each rank there is now, by role."""
 
 
 class PastJobs:
@@ -120,6 +132,8 @@ class _Regime:
     nodes: Mapping[tuple[str, int], str]
     server_memory: list[float]
     limits: tuple[tuple[int, ...], tuple[int, ...]]
+    waits: list[float]
+    """Seconds that a step waits for each server."""
     begin: float
     sampled: float
     symptoms: tuple[Trigger, ...] = ()
@@ -147,12 +161,14 @@ class BrainView:
         past: PastJobs,
         counts: Counts,
         steps: Callable[[], float],
+        objective: Objective | None = None,
     ) -> None:
         self.description = JobDescription(
             uid=f"uid-{job.name}",
             name=job.name,
             namespace="week",
             strategy=Strategy.PARAMETER_SERVER,
+            objective=objective,
             signature=job.signature,
             roles={
                 Role.WORKER: RoleSpec(minimum=1, maximum=100),
@@ -197,8 +213,14 @@ class BrainView:
                 self._regimes[-1].closed = True
             self._reusable.clear()
             return
-        regime = _Regime(config, reached, nodes, server_memory, memory_limits, now, now)
-        regime.symptoms = detect(_columns(self._job.model, regime))
+        model = self._job.model
+        works = model.server_work(len(config.servers))
+        waits = [
+            residence(model, work, cores, reached.steps_per_second)
+            for work, cores in zip(works, config.servers, strict=True)
+        ]
+        regime = _Regime(config, reached, nodes, server_memory, memory_limits, waits, now, now)
+        regime.symptoms = detect(_columns(regime))
         self._regimes.append(regime)
         self._reusable.clear()
 
@@ -225,6 +247,13 @@ class BrainView:
             self._counts.refused += 1
             self._reusable.clear()
 
+    @property
+    def has_something_to_see(self) -> bool:
+        """False of a job with a plan that has neither trained nor run out of memory: it has no
+        samples, so that its administrator has nothing to look at, however long it waits for nodes.
+        """
+        return not self.plans or bool(self._regimes) or self._out_of_memory is not None
+
     def next_look(self, now: float) -> float:
         """When to look again: at every sample for a while after a change, later at every fifth,
         since nothing but the noise of samples differs then.
@@ -234,8 +263,11 @@ class BrainView:
 
     # What comes of it
 
-    def tick(self, now: float, incarnations: Mapping[Role, Mapping[int, int]]) -> Any | None:
-        """A look of the administrator; the manifest of a Scale where there is a new plan."""
+    def tick(self, now: float, incarnations: Incarnations) -> Any | None:
+        """A look of the administrator; the manifest of a Scale where there is a new plan.
+
+        `incarnations` is asked where there is one: those of the pods, by role and rank.
+        """
         self._counts.administrator += 1
         newest = self.plans[-1] if self.plans else None
         regime = self._regimes[-1] if self._regimes else None
@@ -260,13 +292,18 @@ class BrainView:
             return None
         return self._ask(trigger, now, incarnations)
 
-    def _ask(
-        self, trigger: Trigger, now: float, incarnations: Mapping[Role, Mapping[int, int]]
-    ) -> Any | None:
+    def _ask(self, trigger: Trigger, now: float, incarnations: Incarnations) -> Any | None:
         self._counts.brain += 1
         if self._regimes:
             self._draw(now)
         since = now - WINDOW_SECONDS
+        # What is over for longer than that is never looked at again.
+        self._regimes = [
+            regime
+            for regime in self._regimes
+            if regime is self._regimes[-1]
+            or (regime.samples and regime.samples[-1].time_seconds >= since)
+        ]
         samples = [
             sample
             for regime in self._regimes
@@ -301,9 +338,7 @@ class BrainView:
         self._counts.plans[plan.algorithm] = self._counts.plans.get(plan.algorithm, 0) + 1
         return self._put(plan, now, incarnations)
 
-    def _put(
-        self, plan: Plan, now: float, incarnations: Mapping[Role, Mapping[int, int]]
-    ) -> Any | None:
+    def _put(self, plan: Plan, now: float, incarnations: Incarnations) -> Any | None:
         self.made += 1
         self._reusable.clear()
         name = f"{self._job.name}-{int(now * 1000):013d}-{self.made}"
@@ -319,7 +354,7 @@ class BrainView:
             )
         )
         self._names.append(name)
-        roles = role_targets(plan, incarnations)
+        roles = role_targets(plan, incarnations())
         if not roles:
             return None
         return {
@@ -373,7 +408,7 @@ def _sample(
     together = float(rng.lognormal(0.0, model.noise))
     workers = rng.lognormal(0.0, 0.3 * model.noise, (len(config.workers), 2)).tolist()
     servers = rng.lognormal(0.0, 0.3 * model.noise, (len(config.servers), 2)).tolist()
-    works = model.server_work(len(config.servers))
+    worker_bytes = round(model.worker_bytes)
     return Sample(
         time_seconds=now,
         step=round(steps),
@@ -385,7 +420,7 @@ def _sample(
                 rank: RankSample(
                     milli_cpu=1000 * true.worker_cores[rank] * together * jitter[0],
                     milli_cpu_limit=round(config.workers[rank] * 1000),
-                    memory_bytes=round(model.worker_bytes),
+                    memory_bytes=worker_bytes,
                     memory_limit_bytes=regime.limits[0][rank],
                     step_seconds=jitter[1] / true.worker_steps_per_second[rank] / together,
                     node=regime.nodes.get(("worker", rank), ""),
@@ -398,8 +433,7 @@ def _sample(
                     milli_cpu_limit=round(config.servers[rank] * 1000),
                     memory_bytes=round(regime.server_memory[rank]),
                     memory_limit_bytes=regime.limits[1][rank],
-                    step_seconds=jitter[1]
-                    * residence(model, works[rank], config.servers[rank], true.steps_per_second),
+                    step_seconds=jitter[1] * regime.waits[rank],
                     node=regime.nodes.get(("ps", rank), ""),
                 )
                 for rank, jitter in enumerate(servers)
@@ -408,7 +442,7 @@ def _sample(
     )
 
 
-def _columns(model: PsJobModel, regime: _Regime) -> dict[Role, dict[str, list[Any]]]:
+def _columns(regime: _Regime) -> dict[Role, dict[str, list[Any]]]:
     """The regime's means as the columns in which the Brain looks for symptoms."""
     config, true = regime.config, regime.reached
     return {

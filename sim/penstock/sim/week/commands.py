@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from penstock.sim.report.plot import Panel
+    from penstock.sim.week.summary import Comparison
     from penstock.sim.week.world.assumptions import Assumptions
 
 
@@ -37,6 +38,13 @@ def week(
     processes: Annotated[
         int | None, typer.Option(min=1, max=256, help="Default: one per core.")
     ] = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress",
+            help="A line on stderr for each simulated day. Default: where that is a terminal.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the week, or the figures (.png, .svg, .pdf).")
@@ -48,9 +56,14 @@ def week(
     beside DLRover's section 6.4, and every assumption with its source.
     """
     import os
+    import sys
+    import time
 
     from penstock.sim.errors import SimulationError
     from penstock.sim.report.plot import check, draw
+
+    begin = time.monotonic()
+    told = sys.stderr.isatty() if progress is None else progress
 
     if figure is not None and sensitivity:
         raise typer.BadParameter("give either --figure or --sensitivity")
@@ -63,7 +76,14 @@ def week(
             result, panels = _figures(figure, jobs, seeds, assumed, traces, quiet=as_json)
         else:
             result, panels = _weeks(
-                jobs, seeds, assumed, traces, processes, sensitivity=sensitivity, quiet=as_json
+                jobs,
+                seeds,
+                assumed,
+                traces,
+                processes,
+                sensitivity=sensitivity,
+                quiet=as_json,
+                told=told,
             )
         if plot is not None:
             draw(panels, plot)
@@ -71,7 +91,8 @@ def week(
         typer.echo(f"penstock sim: {error}", err=True)
         raise typer.Exit(2) from None
     if as_json:
-        typer.echo(json.dumps({**header, **result}))
+        used = {"clock_seconds": time.monotonic() - begin, "cpu_seconds": sum(os.times()[:4])}
+        typer.echo(json.dumps({**header, **used, **result}))
     if any(not goal["ok"] for goal in result.get("goals", ())):
         raise typer.Exit(1)
 
@@ -110,15 +131,28 @@ def _weeks(
     *,
     sensitivity: bool,
     quiet: bool,
+    told: bool,
 ) -> tuple[dict[str, Any], list[Panel]]:
     from penstock.sim.week import experiment, show
 
     others = experiment.sensitivity(assumed) if sensitivity else []
+    names = ["", *(f"{name}={value}, " for name, value, _ in others)]
     worlds = [assumed, *(world for _, _, world in others)]
-    found = experiment.weeks(jobs, range(seeds), worlds, traces, processes)
+    if not quiet:
+        show.assumptions(assumed)
+    # The days of some forty worlds are too many lines for anyone to read.
+    made = experiment.weeks(
+        jobs, range(seeds), worlds, traces, processes, told=told and not sensitivity
+    )
+    found: list[list[Comparison]] = [[] for _ in worlds]
+    for number, one in enumerate(made):
+        world = number // seeds
+        found[world].append(one)
+        if not quiet or told:
+            typer.echo(names[world] + show.seed_line(one), err=quiet)
     result = show.as_object(jobs, assumed, found[0])
     if not quiet:
-        show.tables(jobs, assumed, found[0])
+        show.tables(jobs, found[0])
     if sensitivity:
         lines = show.sensitivity_object(
             found[0],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-from penstock.base.enums import TRAINER_ROLE, EventKind, Role
+from penstock.base.enums import TRAINER_ROLE, EventKind, Objective, Role
 from penstock.brain.registry import Registry
 from penstock.controller.reconcile.model.observed import ContainerState, Pod
 from penstock.crds.conditions import JobCondition, ScaleCondition
@@ -21,6 +22,7 @@ from penstock.sim.week.world.outcome import Counts, JobOutcome
 from penstock.sim.week.world.training import Training
 
 _TRAINER_ASKS: Final = 1.0
+_LEAST_CORES: Final = 2.0
 _PS: Final = Role.PS.value
 _WORKER: Final = Role.WORKER.value
 
@@ -42,8 +44,8 @@ class ElasticPods(ABC):
         self._job, self._cluster, self._assumed, self._ended = job, cluster, assumed, ended
         self._clock = cluster.clock
         self._past, self._counts = past, counts
-        quota = job.asked.cores if assumed.quota_is_asked else assumed.job_cores
-        milli_cpu = round(1000 * quota)
+        milli_cpu = round(1000 * _quota(job, assumed))
+        objective = Objective.CHEAPEST if assumed.cheapest else None
         self._training = Training(
             job,
             self._clock,
@@ -52,7 +54,7 @@ class ElasticPods(ABC):
             broken=self._program_fails,
             pod_fails=self._pod_fails,
         )
-        self._objects = JobObjects(job.name, job_spec(milli_cpu), self._clock.now, self)
+        self._objects = JobObjects(job.name, job_spec(milli_cpu, objective), self._clock.now, self)
         self._brain = BrainView(
             job,
             milli_cpu,
@@ -61,6 +63,7 @@ class ElasticPods(ABC):
             past,
             counts,
             lambda: self._training.steps,
+            objective,
         )
         self.given = Given()
         """What the job's pods held, by the end of each."""
@@ -142,17 +145,18 @@ class ElasticPods(ABC):
         placed = self._placed[pod.name]
         return self._cluster.resize(placed, Request(milli_cpu, memory))
 
-    def placed(self, pod: PlacedPod) -> None:
-        """A pod has a node: a trainer works a little later, the others after initialising."""
-        name = _name(pod)
-        self._objects.change_pod(
-            name,
-            node=self._cluster.node_of(pod),
-            unschedulable_since=None,
-            started=moment(self._clock.now),
-        )
-        wait = self._assumed.pod_start if pod.role == TRAINER_ROLE else self._assumed.ready
-        self._clock.at(self._clock.now + wait, lambda: self._is_ready(name, pod))
+    def placed(self, pods: list[PlacedPod]) -> None:
+        """Pods have nodes: a trainer works a little later, the others after initialising."""
+        for pod in pods:
+            name = _name(pod)
+            self._objects.change_pod(
+                name,
+                node=self._cluster.node_of(pod),
+                unschedulable_since=None,
+                started=moment(self._clock.now),
+            )
+            wait = self._assumed.pod_start if pod.role == TRAINER_ROLE else self._assumed.ready
+            self._clock.at(self._clock.now + wait, partial(self._is_ready, name, pod))
         self._look()
         self._recount()
 
@@ -167,7 +171,7 @@ class ElasticPods(ABC):
         """A pod was preempted, or its node was lost."""
         name = _name(pod)
         self._objects.change_pod(name, phase="Failed", reason=why, disrupted=True, ready=False)
-        self._gone(name, EventKind.PREEMPTED)
+        self._gone([name], EventKind.PREEMPTED)
 
     def _is_ready(self, name: str, placed: PlacedPod) -> None:
         if self._over or placed.gone or name not in self._objects.pods:
@@ -185,17 +189,18 @@ class ElasticPods(ABC):
             self._clock.at(self._clock.now + _TRAINER_ASKS, self._tick)
         self._look()
 
-    def _gone(self, name: str, kind: EventKind) -> None:
-        pod = self._objects.pods[name]
-        placed = self._placed.pop(name)
-        self._cluster.release(placed)
-        if pod.role in (_PS, _WORKER):
-            self._brain.happened(
-                kind, Role(pod.role), pod.rank, pod.memory_bytes or 0, self._clock.now
-            )
-        if name in self._holders.values():
-            self._server_lost = True
-            self._moving_until = None
+    def _gone(self, names: Sequence[str], kind: EventKind) -> None:
+        for name in names:
+            pod = self._objects.pods[name]
+            placed = self._placed.pop(name)
+            self._cluster.release(placed)
+            if pod.role in (_PS, _WORKER):
+                self._brain.happened(
+                    kind, Role(pod.role), pod.rank, pod.memory_bytes or 0, self._clock.now
+                )
+            if name in self._holders.values():
+                self._server_lost = True
+                self._moving_until = None
         self._refresh()
         self._look()
 
@@ -204,7 +209,7 @@ class ElasticPods(ABC):
         if here:
             name = here[int(which * len(here))]
             self._objects.end_pod(name, self._clock.now, 1, "Error")
-            self._gone(name, EventKind.FAILED)
+            self._gone([name], EventKind.FAILED)
 
     @abstractmethod
     def _refresh(self) -> None:
@@ -233,6 +238,13 @@ class ElasticPods(ABC):
     @abstractmethod
     def _program_fails(self) -> None:
         """The step at which the program fails has come."""
+
+
+def _quota(job: WeekJob, assumed: Assumptions) -> float:
+    """The most cores that a job may have: enough for a server and a worker."""
+    if not assumed.quota_is_asked:
+        return assumed.job_cores
+    return min(max(_LEAST_CORES, assumed.quota_share * job.asked.cores), assumed.job_cores)
 
 
 def _name(pod: PlacedPod) -> str:

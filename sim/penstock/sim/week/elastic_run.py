@@ -38,35 +38,36 @@ class ElasticRun(ElasticPods):
         self._look()
 
     def _program_fails(self) -> None:
-        """The step at which the program fails has come: the worker of rank 0 ends, as ever."""
-        names = [
-            name
-            for name, pod in sorted(self._placed.items())
-            if pod.role == _WORKER and self._objects.pods[name].ready
-        ]
-        if names:
-            name = min(names, key=lambda name: self._objects.pods[name].rank)
+        """The step at which the program fails has come, and all workers come to it at once."""
+        workers = list(self._ready(_WORKER).values())
+        for name in workers:
             self._objects.end_pod(name, self._clock.now, 1, "Error")
-            self._gone(name, EventKind.FAILED)
+        self._gone(workers, EventKind.FAILED)
 
     def _tick(self) -> None:
         if self._over:
             return
         self._training.advance()
-        if self._ready(TRAINER_ROLE):
-            incarnations = {
-                role: {
-                    pod.rank: pod.incarnation
-                    for pod in self._objects.pods.values()
-                    if pod.role == role
-                }
-                for role in (Role.WORKER, Role.PS)
-            }
-            scale = self._brain.tick(self._clock.now, incarnations)
+        if self._brain.has_something_to_see and self._trainer_is_ready():
+            scale = self._brain.tick(self._clock.now, self._incarnations)
             if scale is not None:
                 self._objects.write_scale(scale, self._clock.now)
                 self._look()
         self._clock.at(self._brain.next_look(self._clock.now), self._tick)
+
+    def _trainer_is_ready(self) -> bool:
+        return any(
+            pod.role == TRAINER_ROLE and pod.ready and not pod.ended
+            for pod in self._objects.pods.values()
+        )
+
+    def _incarnations(self) -> dict[Role, dict[int, int]]:
+        return {
+            role: {
+                pod.rank: pod.incarnation for pod in self._objects.pods.values() if pod.role == role
+            }
+            for role in (Role.WORKER, Role.PS)
+        }
 
     def _consent(self, name: str) -> None:
         """Parameters leave the servers that are to go before the trainer lets them go."""
@@ -207,7 +208,7 @@ class ElasticRun(ElasticPods):
                 need = memory[pod.rank] if pod.rank < len(memory) else 0.0
             if (pod.memory_bytes or 0) < need and name in self._placed:
                 self._objects.end_pod(name, self._clock.now, 137, "OOMKilled")
-                self._gone(name, EventKind.OUT_OF_MEMORY)
+                self._gone([name], EventKind.OUT_OF_MEMORY)
                 self._training.advance()
                 self._killed = min(self._killed, self._clock.now)
                 idle = self._clock.now - max(self._training.stepped, self._killed)

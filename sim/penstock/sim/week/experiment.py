@@ -4,31 +4,51 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from penstock.sim.week.run import Regime, WeekRun, run_week
+from penstock.sim.week.run import Regime, Standing, WeekRun, run_week
 from penstock.sim.week.summary import Comparison, compare
 from penstock.sim.week.world.assumptions import VARIANTS, Assumptions, varied
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run to make."""
+    """One run to make; `told`: its days are told on standard error."""
 
     regime: Regime
     jobs: int
     seed: int
     assumed: Assumptions
     traces: Path | None
+    told: bool
 
 
 def _run(task: Task) -> WeekRun:
-    return run_week(task.regime, task.jobs, task.seed, task.assumed, task.traces)
+    begin = time.monotonic()
+
+    def passed(at: Standing) -> None:
+        # One write per line, so that lines of several processes do not mix.
+        sys.stderr.write(
+            f"seed {task.seed}, {task.regime}: day {at.days}, {at.submitted} of {at.jobs} jobs"
+            f" submitted, {at.ended} ended, {at.waiting_pods} pods wait"
+            f" ({time.monotonic() - begin:.0f} s)\n"
+        )
+        sys.stderr.flush()
+
+    return run_week(
+        task.regime,
+        task.jobs,
+        task.seed,
+        task.assumed,
+        task.traces,
+        passed if task.told else None,
+    )
 
 
 def weeks(
@@ -37,43 +57,35 @@ def weeks(
     worlds: Sequence[Assumptions],
     traces: Path | None,
     processes: int | None,
-) -> list[list[Comparison]]:
-    """Both runs of every seed in every world, by world; the same whatever the processes.
+    *,
+    told: bool = False,
+) -> Iterator[Comparison]:
+    """Both runs of every seed in every world, each as soon as it and those before it are done.
+
+    By world and within it by seed, and the same whatever the processes. With `told`, standard error
+    has a line for each simulated day of a run.
 
     Raises:
         SimulationError: traces were asked for and are missing or broken.
     """
     tasks = [
-        Task(regime, jobs, seed, assumed, traces)
+        Task(regime, jobs, seed, assumed, traces, told)
         for assumed in worlds
         for seed in seeds
         for regime in (Regime.PENSTOCK, Regime.STATIC)
     ]
     processes = max(1, min(processes or os.cpu_count() or 1, len(tasks)))
     if processes == 1:
-        runs = [_counted(_run(task), number, len(tasks)) for number, task in enumerate(tasks, 1)]
+        yield from _compared(tasks, map(_run, tasks))
     else:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            runs = [
-                _counted(run, number, len(tasks))
-                for number, run in enumerate(pool.map(_run, tasks), 1)
-            ]
-    found: list[list[Comparison]] = []
-    made = iter(runs)
-    for assumed in worlds:
-        found.append([])
-        for _ in seeds:
-            penstock, static = next(made), next(made)
-            found[-1].append(compare(static, penstock, assumed))
-    return found
+            yield from _compared(tasks, pool.map(_run, tasks))
 
 
-def _counted(run: WeekRun, number: int, of: int) -> WeekRun:
-    """The run, counted on standard error while a person waits."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{number} of {of} weeks simulated" + ("\n" if number == of else ""))
-        sys.stderr.flush()
-    return run
+def _compared(tasks: Sequence[Task], runs: Iterator[WeekRun]) -> Iterator[Comparison]:
+    for task in tasks[::2]:
+        penstock, static = next(runs), next(runs)
+        yield compare(static, penstock, task.assumed)
 
 
 def sensitivity(base: Assumptions) -> list[tuple[str, Any, Assumptions]]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from penstock.base.enums import Role
+from penstock.base.enums import Objective, Role
 from penstock.base.fields import write_time
 from penstock.controller.reconcile import Observed, Settings, reconcile
 from penstock.controller.reconcile.model.actions import (
@@ -52,13 +52,16 @@ def moment(seconds: float) -> datetime:
     return BEGIN + timedelta(seconds=seconds)
 
 
-def job_spec(milli_cpu: int) -> ElasticJobSpec:
-    """What a user of Penstock submits: roles without sizes, and the most CPU of the job."""
+def job_spec(milli_cpu: int, objective: Objective | None = None) -> ElasticJobSpec:
+    """What a user of Penstock submits: roles without sizes, the most CPU of the job, and for what
+    it is planned.
+    """
     template = {"spec": {"containers": [{"name": "main", "image": "image", "command": ["train"]}]}}
     return ElasticJobSpec.model_validate(
         {
             "strategy": "ParameterServer",
             "optimize": "Auto",
+            **({} if objective is None else {"objective": objective.value}),
             "resourceLimits": {"cpu": f"{milli_cpu}m"},
             "replicaSpecs": {
                 "worker": {"template": template, "minReplicas": 1, "maxReplicas": 100},

@@ -7,6 +7,7 @@ the jobs request and what follows a lost pod differ.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -22,7 +23,7 @@ from penstock.sim.week.brain_view import PastJobs
 from penstock.sim.week.elastic_run import ElasticRun
 from penstock.sim.week.static_run import StaticRun
 from penstock.sim.week.world.assumptions import DAY, WEEK, Assumptions
-from penstock.sim.week.world.bills import Balance, balance, bill
+from penstock.sim.week.world.bills import Balance, Given, balance, bill
 from penstock.sim.week.world.clock import Clock
 from penstock.sim.week.world.cluster import Cluster, Totals
 from penstock.sim.week.world.jobs import WeekJob, generate, remembered
@@ -57,6 +58,17 @@ class WeekRun:
     balance: Balance
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a run is: days that have passed, jobs by what has become of them, pods that wait."""
+
+    days: int
+    jobs: int
+    submitted: int
+    ended: int
+    waiting_pods: int
+
+
 def nodes_for(jobs: list[WeekJob], assumed: Assumptions) -> int:
     """So many nodes that what users request, for as long as their jobs would take alone, is
     `load` of what services leave; in both runs alike.
@@ -77,8 +89,9 @@ def run_week(
     seed: int,
     assumed: Assumptions,
     traces: Path | None = None,
+    passed: Callable[[Standing], None] | None = None,
 ) -> WeekRun:
-    """`count` jobs of one week, until the last of them has ended.
+    """`count` jobs of one week, until the last of them has ended; `passed` is told of each day.
 
     Raises:
         SimulationError: traces were asked for and are missing or broken.
@@ -92,37 +105,36 @@ def run_week(
     _disturb(cluster, nodes, seed, assumed, traces)
     registry = load()
     past = PastJobs(remembered(count, seed, assumed) if regime is Regime.PENSTOCK else [])
-    runs: list[StaticRun | ElasticRun] = []
+    given: dict[int, Given] = {}
+    # Of those that have ended nothing but their outcome is kept: a job's samples are many.
+    going: dict[int, StaticRun | ElasticRun] = {}
+
+    def ended(outcome: JobOutcome) -> None:
+        outcomes.append(outcome)
+        del going[outcome.index]
 
     def submit(job: WeekJob) -> None:
         one: StaticRun | ElasticRun
         if regime is Regime.STATIC:
-            one = StaticRun(job, cluster, assumed, outcomes.append)
+            one = StaticRun(job, cluster, assumed, ended)
         else:
             one = ElasticRun(
-                job,
-                cluster,
-                assumed,
-                outcomes.append,
-                registry=registry,
-                past=past,
-                counts=counts,
+                job, cluster, assumed, ended, registry=registry, past=past, counts=counts
             )
-        runs.append(one)
+        going[job.index], given[job.index] = one, one.given
         one.start()
 
     for job in jobs:
         clock.at(job.arrival, partial(submit, job))
-    clock.run(LATEST, lambda: len(outcomes) < count)
+
+    def day(days: int) -> None:
+        if passed is not None:
+            passed(Standing(days, count, len(given), len(outcomes), cluster.waiting))
+
+    clock.run(LATEST, lambda: len(outcomes) < count, day, DAY)
     cluster.settle()
-    ended = {one.index for one in outcomes}
-    outcomes += [
-        one.outcome("NotDone", None)
-        for job, one in zip(jobs, runs, strict=False)
-        if job.index not in ended
-    ]
+    outcomes += [one.outcome("NotDone", None) for one in going.values()]
     outcomes.sort(key=lambda one: one.index)
-    given = {job.index: one.given for job, one in zip(jobs, runs, strict=False)}
     bills = tuple(bill(given[one.index], one) for one in outcomes)
     return WeekRun(
         regime=regime,

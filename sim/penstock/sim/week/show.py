@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.sim.report.plot import Curve, Panel
 from penstock.sim.report.tables import show
-from penstock.sim.week.summary import POD_BANDS, Comparison, Row, bands, goals, rows
+from penstock.sim.week.summary import POD_BANDS, Comparison, Row, bands, cheaper, goals, rows
 from penstock.sim.week.world.assumptions import Assumptions
 
 
@@ -26,44 +26,37 @@ def as_object(jobs: int, assumed: Assumptions, found: Sequence[Comparison]) -> d
     }
 
 
-def tables(jobs: int, assumed: Assumptions, found: Sequence[Comparison]) -> None:
-    """Print everything."""
+def assumptions(assumed: Assumptions) -> None:
+    """Print what is assumed."""
     show(
         "assumptions",
         ("name", "source", "value"),
         [(name, source, _number(value)) for name, value, source in assumed.rows()],
     )
+
+
+def seed_line(one: Comparison) -> str:
+    """One seed in a line; of two values the first is the static run's."""
+    static, penstock = one.static, one.penstock
+    jct = ", ".join(f"{name} {_percent(value, sign=True)}" for name, value in one.jct.items())
+    cost = cheaper(one)
+    return (
+        f"seed {one.seed}: {one.nodes} nodes; done {static.completed} and {penstock.completed} of"
+        f" {static.jobs}; median JCT {_whole(static.median_jct)} and"
+        f" {_whole(penstock.median_jct)} s ({jct}); CPU {_percent(static.cpu_utilisation)} and"
+        f" {_percent(penstock.cpu_utilisation)}; memory {_percent(static.memory_utilisation)} and"
+        f" {_percent(penstock.memory_utilisation)}; cost of a completed job"
+        f" {_percent(cost, sign=True)}"
+    )
+
+
+def tables(jobs: int, found: Sequence[Comparison]) -> None:
+    """Print what all seeds together say."""
     seeds = ", ".join(str(one.seed) for one in found)
     show(
         f"a week of {jobs} jobs, seeds {seeds}; JCT of Penstock against static requests",
         ("figure", "published", "mean", "least", "most"),
         [_cells(row) for row in rows(found)],
-    )
-    show(
-        "by seed",
-        (
-            "seed",
-            "nodes",
-            "done: static",
-            "Penstock",
-            "median JCT (s): static",
-            "Penstock",
-            "cost: static",
-            "Penstock",
-        ),
-        [
-            (
-                str(one.seed),
-                str(one.nodes),
-                str(one.static.completed),
-                str(one.penstock.completed),
-                _whole(one.static.median_jct),
-                _whole(one.penstock.median_jct),
-                f"{one.static.cost:,.0f}",
-                f"{one.penstock.cost:,.0f}",
-            )
-            for one in found
-        ],
     )
     show(
         "goals",

@@ -8,6 +8,7 @@ start again from what was saved instead, unless its program or its requests are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from penstock.base.enums import Role
 from penstock.scheduler.request import Request
@@ -69,10 +70,11 @@ class StaticRun:
                 self._pods.append(pod)
         self._cluster.submit(list(self._pods))
 
-    def placed(self, pod: PlacedPod) -> None:
-        """A pod has a node: it trains a while later."""
+    def placed(self, pods: list[PlacedPod]) -> None:
+        """Pods have nodes: they train a while later."""
         self._training.become(self._training.config, self._here(), self._used())
-        self._clock.at(self._clock.now + self._assumed.ready, lambda: self._is_ready(pod))
+        for pod in pods:
+            self._clock.at(self._clock.now + self._assumed.ready, partial(self._is_ready, pod))
 
     def unplaced(self, pod: PlacedPod) -> None:
         """Nobody does anything about it."""

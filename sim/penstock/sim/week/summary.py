@@ -187,7 +187,7 @@ def rows(found: Sequence[Comparison]) -> list[Row]:
         row("CPU utilisation, Penstock", 0.44, lambda one: one.penstock.cpu_utilisation),
         row("memory utilisation, static", 0.31, lambda one: one.static.memory_utilisation),
         row("memory utilisation, Penstock", 0.52, lambda one: one.penstock.memory_utilisation),
-        row("cost of a completed job", None, _cheaper),
+        row("cost of a completed job", None, cheaper),
     ]
 
 
@@ -221,9 +221,12 @@ def _completion(band: str, name: str) -> Callable[[Comparison], float | None]:
     return found
 
 
-def _cheaper(one: Comparison) -> float | None:
+def cheaper(one: Comparison) -> float | None:
+    """What a completed job costs with Penstock over what it costs without, less 1; None where none
+    was completed, or nothing has a price.
+    """
     before, after = one.static.cost_per_completed, one.penstock.cost_per_completed
-    return None if before is None or after is None else after / before - 1
+    return None if not before or after is None else after / before - 1
 
 
 def _name(kind: JobClass | None) -> str:

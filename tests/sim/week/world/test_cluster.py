@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
+from penstock.scheduler.placement.engine import Placer
+from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.request import Request
 from penstock.sim.ps.jobs.model import GIB
 from penstock.sim.week.world.assumptions import Assumptions
@@ -25,8 +28,8 @@ class Job:
     waiting: list[str] = field(default_factory=list)
     lost_pods: list[tuple[str, str]] = field(default_factory=list)
 
-    def placed(self, pod: PlacedPod) -> None:
-        self.placed_pods.append(pod.uid)
+    def placed(self, pods: list[PlacedPod]) -> None:
+        self.placed_pods += [pod.uid for pod in pods]
 
     def unplaced(self, pod: PlacedPod) -> None:
         self.waiting.append(pod.uid)
@@ -56,6 +59,51 @@ def test_a_group_is_placed_whole_or_not_at_all() -> None:
     cluster.release(first[0])
     run(clock, 2 * CYCLE)
     assert job.placed_pods == ["a", "b", "c"]
+
+
+def test_who_waits_is_told_once() -> None:
+    clock = Clock()
+    cluster, job = Cluster(1, clock, ASSUMED), Job()
+    first, second = [pod("a", 6, job)], [pod("b", 1, job)]
+    cluster.submit(first)
+    cluster.submit([pod("c", 4, job), pod("d", 4, job)])
+    cluster.submit(second)
+    run(clock, 1.0)
+    cluster.release(second[0])
+    run(clock, 2 * CYCLE)
+    assert job.waiting == ["c", "d"]
+    cluster.release(first[0])
+    run(clock, 4 * CYCLE)
+    assert job.placed_pods == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_group_waits_only_where_placing_it_pod_by_pod_fails(seed: int) -> None:
+    rng, clock = np.random.default_rng(seed), Clock()
+    cluster, job = Cluster(4, clock, ASSUMED), Job()
+    for number in range(8):
+        cluster.submit([pod(f"single-{number}", float(rng.integers(1, 5)), job)])
+    cluster.table.set_schedulable(int(rng.integers(4)), False)
+    run(clock, 1.0)
+    large, small = int(rng.integers(1, 4)), int(rng.integers(1, 8))
+    group = [pod(f"large-{number}", 3, job) for number in range(large)]
+    group += [pod(f"small-{number}", 1, job) for number in range(small)]
+    free = cluster.table.free_milli_cpu.copy()
+    rows: list[int] = []
+    placer = Placer(cluster.table, make_policy("spread", Context(np.random.default_rng(0), {})))
+    for one in group:
+        found = placer.place(one.request)
+        if found is None:
+            break
+        rows.append(found.row)
+    for row, one in zip(rows, group, strict=False):
+        cluster.table.give(row, one.request)
+    assert (cluster.table.free_milli_cpu == free).all()
+    cluster.submit(group)
+    run(clock, 2.0)
+    assert [one.row for one in group] == (rows if len(rows) == len(group) else [-1] * len(group))
+    if len(rows) < len(group):
+        assert (cluster.table.free_milli_cpu == free).all()
 
 
 def test_what_nodes_gave_is_what_pods_were_given() -> None:

@@ -132,15 +132,6 @@ def think_seconds(model: PsJobModel, cores: float, servers: int) -> float:
     return io + model.worker_work(servers) / usable
 
 
-def step_seconds(model: PsJobModel, cores: float, servers: int, wait: float) -> float:
-    """Seconds of a step on a worker of `cores` cores that waits so long for its servers."""
-    if not model.bursts:
-        return think_seconds(model, cores, servers) + wait
-    unhindered = think_seconds(model, math.inf, servers) + wait
-    usable = max(cores - model.worker_idle_cores, 0.05)
-    return max(unhindered, model.worker_work(servers) / usable)
-
-
 def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
     """The steady speed of `config`: the one R at which workers and servers agree."""
     servers = [
@@ -153,24 +144,26 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
         nothing = (0.0,) * len(workers)
         return PsSpeed(0.0, nothing, nothing, (0.0,) * len(servers))
     work = model.server_work(len(servers))
+    alone = {cores: _alone(model, cores, len(servers)) for cores in set(workers)}
     counts: dict[float, int] = {}
     for cores in workers:
         counts[cores] = counts.get(cores, 0) + 1
+    sizes = [(count, *alone[cores]) for cores, count in counts.items()]
+    # Of servers of one size the one with the most work is the last to answer.
+    most: dict[float, float] = {}
+    for cores, part in zip(servers, work, strict=True):
+        most[cores] = max(part, most.get(cores, 0.0))
     bound = min(cores / part for cores, part in zip(servers, work, strict=True) if part > 0)
     bound = min(bound, model.bound_steps_per_second)
     low, high = 0.0, bound
     for _ in range(60):
         middle = (low + high) / 2
-        wait = max(
-            residence(model, part, cores, middle) for part, cores in zip(work, servers, strict=True)
-        )
-        reached = sum(
-            count / step_seconds(model, cores, len(servers), wait)
-            for cores, count in counts.items()
-        )
+        wait = max(residence(model, part, cores, middle) for cores, part in most.items())
+        reached = sum(count / max(own + wait, least) for count, own, least in sizes)
         low, high = (middle, high) if reached > middle else (low, middle)
-    wait = max(residence(model, p, c, low) for p, c in zip(work, servers, strict=True))
-    each = tuple(1 / step_seconds(model, cores, len(servers), wait) for cores in workers)
+    wait = max(residence(model, part, cores, low) for cores, part in most.items())
+    of_size = {cores: 1 / max(own + wait, least) for cores, (own, least) in alone.items()}
+    each = tuple(of_size[cores] for cores in workers)
     # The sum of the workers' speeds is the one that is reported: it and `low` agree to 1e-15.
     total = math.fsum(each)
     if total > bound:  # nothing else keeps the workers to a bound from outside, or to servers
@@ -185,6 +178,16 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
         ),
         server_cores=tuple(total * part for part in work),
     )
+
+
+def _alone(model: PsJobModel, cores: float, servers: int) -> tuple[float, float]:
+    """Of a step on a worker of `cores` cores: its seconds less the wait for servers, and the least
+    that it takes however long it waits.
+    """
+    if not model.bursts:
+        return think_seconds(model, cores, servers), 0.0
+    usable = max(cores - model.worker_idle_cores, 0.05)
+    return think_seconds(model, math.inf, servers), model.worker_work(servers) / usable
 
 
 def linear_speed(model: PsJobModel, workers: int, cores: float, server_cores: float) -> float:

@@ -27,6 +27,7 @@ _ABOVE_ZERO: Final = (
     "node_gib",
     "load",
     "save_interval",
+    "quota_share",
 )
 _MOST_SERVICES: Final = 0.9
 _SHARES: Final = (
@@ -88,6 +89,12 @@ class Assumptions:
     quota_is_asked: bool = _said(
         True, "ours: a job may have what its user would have asked for, not job_cores"
     )
+    quota_share: float = _said(
+        1.0, "ours: the part of what its user would have asked for that a job may have"
+    )
+    cheapest: bool = _said(
+        False, "ours: jobs are planned for the cheapest steps (spec.objective), not the fastest"
+    )
     core_price: float = _said(0.03, "ours: a round list price, per core and hour")
     gib_price: float = _said(0.004, "ours: likewise, per GiB and hour")
 
@@ -143,6 +150,8 @@ VARIANTS: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "restarts": (True,),
         "past_jobs": (0.0,),
         "quota_is_asked": (False,),
+        "quota_share": (0.35, 0.6),
+        "cheapest": (True,),
     }
 )
 """Other values of one assumption at a time, for the sensitivity; prices only scale the cost."""

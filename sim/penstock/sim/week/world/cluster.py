@@ -13,12 +13,14 @@ what the pods were given adds up to what the nodes gave.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, Protocol
 
 import numpy as np
 
 from penstock.scheduler.errors import OverCommitError
-from penstock.scheduler.node_table import NodeTable
+from penstock.scheduler.node_table import NodeTable, Rows
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.request import Request
@@ -30,16 +32,17 @@ from penstock.sim.week.world.services import Service
 
 CYCLE: Final = 10.0
 """So long after room was made, the pods that wait are tried again."""
+_request: Final = attrgetter("request")
 
 
 class Owner(Protocol):
     """A job, as far as its pods' places go."""
 
-    def placed(self, pod: PlacedPod) -> None:
-        """A pod has got a node."""
+    def placed(self, pods: list[PlacedPod]) -> None:
+        """Pods that were submitted together have got their nodes."""
 
     def unplaced(self, pod: PlacedPod) -> None:
-        """A pod was tried and fits nowhere now."""
+        """A pod was tried for the first time and fits nowhere."""
 
     def lost(self, pod: PlacedPod, why: str) -> None:
         """A pod was taken away."""
@@ -60,6 +63,8 @@ class PlacedPod:
     row: int = -1
     since: float = 0.0
     gone: bool = False
+    refused: bool = False
+    """Whether its owner knows that it fits nowhere."""
 
 
 @dataclass(slots=True)
@@ -89,6 +94,7 @@ class Cluster:
                 milli_cpu=round(1000 * assumed.node_cores),
                 memory_bytes=round(assumed.node_gib * GIB),
             )
+        self._rows = self.table.rows()
         context = Context(np.random.default_rng(0), {})
         self._placer = Placer(self.table, make_policy("spread", context))
         self._packer = Placer(self.table, make_policy("most", context))
@@ -185,32 +191,34 @@ class Cluster:
             if not pods:
                 continue
             if self._place(pods, refused):
-                for pod in pods:
-                    if not pod.gone:
-                        pod.owner.placed(pod)
+                pods[0].owner.placed(pods)
             else:
                 self._waiting.append(pods)
                 for pod in pods:
-                    pod.owner.unplaced(pod)
+                    if not pod.refused:
+                        pod.refused = True
+                        pod.owner.unplaced(pod)
 
     def _place(self, pods: list[PlacedPod], refused: list[Request]) -> bool:
         """Place all of a group, or none."""
         rows: list[int] = []
         self.meter.count(self.clock.now)
-        for pod in pods:
-            wanted = pod.request
-            hopeless = any(
-                wanted.milli_cpu >= other.milli_cpu and wanted.memory_bytes >= other.memory_bytes
-                for other in refused
-            )
-            placement = None if hopeless else self._placer.place(wanted)
-            if placement is None:
+        for request, alike in groupby(pods, key=_request):
+            count = sum(1 for _ in alike)
+            hopeless = any(_exceeds(request, other) for other in refused)
+            room = 0 if hopeless else _room(self.table, self._rows, request)
+            # Pods of one shape fit in any order or not at all, so the engine need not be asked.
+            if room < count:
                 for row, placed in zip(rows, pods, strict=False):
                     self.table.give(row, placed.request)
-                if not hopeless and not rows:  # with others of its group in place, it says less
-                    refused.append(wanted)
+                # With others of its group in place, it says less.
+                if room == 0 and not rows and not hopeless:
+                    refused.append(request)
                 return False
-            rows.append(placement.row)
+            for _ in range(count):
+                placement = self._placer.place(request)
+                assert placement is not None
+                rows.append(placement.row)
         for row, pod in zip(rows, pods, strict=True):
             pod.row, pod.since = row, self.clock.now
             self._training[row][pod.uid] = pod
@@ -319,3 +327,15 @@ class Cluster:
         self.table.set_schedulable(row, True)
         self._changed = True
         self._try_at(self.clock.now)
+
+
+def _exceeds(request: Request, other: Request) -> bool:
+    """Whether a request needs no less than another one, so that it fits nowhere else."""
+    return request.milli_cpu >= other.milli_cpu and request.memory_bytes >= other.memory_bytes
+
+
+def _room(table: NodeTable, rows: Rows, request: Request) -> int:
+    """How many pods of a shape the nodes have room for now."""
+    fit = table.free_milli_cpu[rows] // max(1, request.milli_cpu)
+    np.minimum(fit, table.free_memory_bytes[rows] // max(1, request.memory_bytes), out=fit)
+    return int(fit[table.schedulable[rows]].sum())
