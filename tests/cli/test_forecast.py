@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,44 @@ def test_the_cost_is_held_against_the_budget(budget: str, said: str) -> None:
     assert not [line for line in forecast.notes(found) if "budget" in line]
     unpriced = Forecast(finished_jobs=12)
     assert not [line for line in forecast.notes(unpriced, budget) if "the budget" in line]
+
+
+def test_a_cost_without_a_range_is_likely_at_most() -> None:
+    one = Forecast(cost=expected(12.5), currency="EUR", finished_jobs=1)
+    assert forecast.notes(one, "20")[0].startswith("the cost is likely within")
+    assert forecast.notes(one, "10")[0].startswith("the cost is likely more than")
+
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("hours", "seconds", "said"),
+    [
+        (-2, expected(60), "the deadline is past since 2h"),
+        (-2, None, "the deadline is past since 2h"),
+        (2, expected(5400, 3600, 7000), "would end before its deadline, which is in 2h"),
+        (2, expected(5400, 3600, 9000), "would end likely before its deadline"),
+        (2, expected(5400), "would end likely before its deadline"),
+        (2, expected(9000, 3600, 9900), "would end likely after its deadline"),
+        (2, expected(9000, 7300, 9900), "would end after its deadline"),
+    ],
+)
+def test_the_time_is_held_against_the_deadline(
+    hours: int, seconds: Expected | None, said: str
+) -> None:
+    found = Forecast(seconds=seconds, finished_jobs=1)
+    [note] = [
+        line
+        for line in forecast.notes(found, None, NOW + timedelta(hours=hours), NOW)
+        if "deadline" in line
+    ]
+    assert said in note
+
+
+def test_of_a_deadline_nothing_is_said_where_nothing_is_known() -> None:
+    nothing = forecast.notes(Forecast(finished_jobs=0), None, NOW + timedelta(hours=1), NOW)
+    assert not [line for line in nothing if "deadline" in line]
 
 
 def test_what_is_not_known_is_said() -> None:

@@ -6,6 +6,7 @@ From jobs like it that have finished, which the Brain knows; nothing is submitte
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -52,7 +53,7 @@ def forecast_(
     found = session.brain.forecast(asked)
     session.show(found.model_dump(mode="json", exclude_none=True), lambda: figures(found))
     if session.output is output.Format.TABLE:
-        for line in notes(found, job.spec.budget):
+        for line in notes(found, job.spec.budget, job.spec.deadline, datetime.now(UTC)):
             session.note(line)
 
 
@@ -92,19 +93,35 @@ def figures(found: Forecast) -> RenderableType:
     )
 
 
-def notes(found: Forecast, budget: str | None = None) -> list[str]:
-    """What is to be known beside the figures; ``budget``: as the manifest says it."""
+def notes(
+    found: Forecast,
+    budget: str | None = None,
+    deadline: datetime | None = None,
+    now: datetime | None = None,
+) -> list[str]:
+    """What is to be known beside the figures; ``budget`` and ``deadline``: as the manifest says."""
     said = []
     if budget is not None and found.cost is not None and found.currency is not None:
         limit = float(parse(budget))
-        over = found.cost.value > limit
-        most = found.cost.high if found.cost.high is not None else found.cost.value
-        within = "more than" if over else "within" if most <= limit else "likely within"
-        said.append(f"the cost is {within} the budget of {limit:,.2f} {found.currency}")
+        kept = _kept(found.cost, limit, "within", "more than")
+        said.append(f"the cost is {kept} the budget of {limit:,.2f} {found.currency}")
+    if deadline is not None and now is not None:
+        left = (deadline - now).total_seconds()
+        if left <= 0:
+            said.append(
+                f"the deadline is past since {wording.duration(-left)}: such a job is made as fast"
+                " as it can be; say a later one, or leave it out"
+            )
+        elif found.seconds is not None:
+            kept = _kept(found.seconds, left, "before", "after")
+            said.append(
+                f"if it began now it would end {kept} its deadline, which is in"
+                f" {wording.duration(left)}"
+            )
     if found.seconds is None:
         said.append(
-            f"nothing is known of jobs like it: of the {found.finished_jobs} that share a part of "
-            "its signature none has succeeded in four weeks"
+            "nothing is known of jobs like it: none that shares a part of its signature has "
+            "succeeded in four weeks"
         )
     elif found.seconds.low is None:
         said.append(
@@ -116,6 +133,13 @@ def notes(found: Forecast, budget: str | None = None) -> list[str]:
         said.append("the Brain has no prices: set `prices` in its configuration")
     said.append("from the start of its trainer; when there is room for its pods is not told")
     return said
+
+
+def _kept(one: Expected, limit: float, yes: str, no: str) -> str:
+    """Whether a figure stays below a limit, as far as its range, if it has one, says so."""
+    if one.value > limit:
+        return no if one.low is not None and one.low > limit else f"likely {no}"
+    return yes if one.high is not None and one.high <= limit else f"likely {yes}"
 
 
 def _row(name: str, one: Expected | None, words: Callable[[float], str]) -> list[str]:
