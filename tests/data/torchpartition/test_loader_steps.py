@@ -408,42 +408,6 @@ def test_whatever_a_program_does_with_what_moves_every_loss_is_the_same(name: st
     assert training.loader.moved == 25, training.loader.state.proof.why
 
 
-def test_a_compiled_module_is_given_what_it_always_gets() -> None:
-    seen: list[type] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        def run(*values: Any) -> Any:
-            seen.extend(type(one) for one in values)
-            return graph.forward(*values)
-
-        return run
-
-    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
-        compiled = torch.compile(head[0], backend=backend)
-        with torch.no_grad():
-            hidden = encode(normal(batch[0]))
-        return F.cross_entropy(head[1:](compiled(hidden)), batch[1])
-
-    training = Training(program(loss))
-    training.run()
-    assert training.loader.moved == 25, training.loader.state.proof.why
-    assert set(seen) <= {torch.Tensor, nn.Parameter}
-
-
-def test_a_program_that_compiles_a_function_is_left_alone() -> None:
-    @torch.compile(backend="eager")
-    def normal_fast(pixels: torch.Tensor) -> torch.Tensor:
-        return pixels.float() / 255
-
-    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
-        return F.cross_entropy(head(encode(normal_fast(batch[0]))), batch[1])
-
-    training = Training(program(loss))
-    training.run()
-    assert training.loader.moved == 0
-    assert "normal_fast" in training.loader.state.proof.why
-
-
 def test_a_program_that_asks_for_the_type_is_found_out() -> None:
     def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
         pixels, labels = batch

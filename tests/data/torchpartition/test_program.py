@@ -153,3 +153,15 @@ def test_a_program_that_is_only_looked_at_says_what_would_move(tmp_path: Path) -
     assert "Sequential" in moving[-2]
     assert first["bytes"]["crossing"] == 4 * 32 * 4
     assert all(call["why"] for call in first["calls"] if not call["moves"])
+
+
+def test_a_program_that_keeps_a_batch_to_its_end_ends_without_a_word() -> None:
+    script = (
+        "import torch\n"
+        "from penstock.data.torchpartition.observation import deferred\n"
+        "kept = deferred.with_numbers(torch.ones(2), None, 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not done.stderr

@@ -168,7 +168,9 @@ class LoaderSteps:
             self.give_up(why)
         if self.state.phase is Phase.FELL_BACK or self.plan is None:
             return None
-        if self._sent is not None and (changed := self._sent.expected.changed()):
+        if name := compiled_function():
+            self.give_up(_compiles(name))
+        elif self._sent is not None and (changed := self._sent.expected.changed()):
             self.give_up(changed)
         elif self._sent is None or self._sent.others < len(self._others):
             self._pack()
@@ -188,7 +190,7 @@ class LoaderSteps:
             self._watching.end(needed=bool(self._open))
             return batch
         if self._begun == LEFT_ALONE + 1 and (name := compiled_function()):
-            self.give_up(f"the program compiles {name}, which would be given other tensors")
+            self.give_up(_compiles(name))
             return batch
         tensors = BatchTensors(batch)
         if tensors.problem:
@@ -413,6 +415,10 @@ def _let_witness_see(steps: deque[_UnderWay]) -> None:
     """A step that nobody looks at begins when those before it are over."""
     if steps and isinstance(steps[0].work, Witness):
         add_witness(steps[0].work)
+
+
+def _compiles(name: str) -> str:
+    return f"the program compiles {name}, which would be given other tensors"
 
 
 def _kinds(recording: Recording) -> tuple[Any, ...]:

@@ -126,7 +126,7 @@ def plan(recording: Recording, chosen: tuple[int, ...] | None = None) -> Plan:
     else:
         names = Counter(recording.calls[place].label for place in sorted(moved))
         said = ", ".join(f"{count} {name}" if count > 1 else name for name, count in names.items())
-        why = f"{len(moved)} calls move ({said[:200]})"
+        why = f"{len(moved)} {'calls move' if len(moved) > 1 else 'call moves'} ({said[:200]})"
     items = tuple(_items(recording, graph, reasons, moved))
     return Plan(recording, tuple(sorted(moved)), crossing, items, recording.seconds, seconds, why)
 

@@ -94,9 +94,9 @@ class Deferred(torch.Tensor):
     _key: int
     _plain: torch.Tensor | None
 
-    def __del__(self) -> None:
-        """One fewer."""
-        _count.alive -= 1
+    def __del__(self, count: _Count = _count) -> None:
+        """One fewer; also when the interpreter ends, and this module has no names any more."""
+        count.alive -= 1
 
     __hash__ = object.__hash__  # the same before and after it has numbers
 

@@ -5,11 +5,13 @@ who looks, so that it takes the way that it always takes (some modules of PyTorc
 way as soon as a tensor is watched). Others are gone into with the tensors that are looked at, but
 for those of PyTorch that ask what their arguments are: they get plain ones at their door.
 
-`torch.nn.Module.__call__` is replaced while some loader's steps are looked at, and put back.
+`torch.nn.Module.__call__` is replaced while some loader's steps are looked at, and put back; also
+while a compiled module runs, which would otherwise be compiled with what is in its place.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +21,7 @@ import torch
 
 from penstock.data.offloading.frozen import Frozen
 from penstock.data.offloading.reachable import Reachable
+from penstock.data.torchpartition.observation.compiled import is_compiled
 from penstock.data.torchpartition.observation.deferred import alive, first_deferred
 
 _everybodys: Final[Any] = torch.nn.modules.module
@@ -46,8 +49,8 @@ class Door(Enum):
 
 def door_of(module: torch.nn.Module) -> Door:
     """From what can be seen at once; `FrozenModules` may find that it cannot be one call."""
-    if isinstance(module, _ASKING) or _is_compiled(module):
-        whole = not _is_compiled(module) and looks_frozen(module)
+    if isinstance(module, _ASKING) or is_compiled(module):
+        whole = not is_compiled(module) and looks_frozen(module)
         return Door.WHOLE if whole else Door.PLAIN
     return Door.WHOLE if looks_frozen(module) else Door.OPEN
 
@@ -59,10 +62,6 @@ def looks_frozen(module: torch.nn.Module) -> bool:
     if _everybodys._global_forward_hooks or _everybodys._global_forward_pre_hooks:
         return False
     return not any(one.requires_grad for one in module.parameters())
-
-
-def _is_compiled(module: torch.nn.Module) -> bool:
-    return module._compiled_call_impl is not None or "_orig_mod" in module._modules
 
 
 class FrozenModules:
@@ -110,7 +109,7 @@ class FrozenModules:
 
     def still(self, module: torch.nn.Module) -> str:
         """Why one that is known cannot be one call any more, as far as is seen quickly; ""."""
-        if module._forward_hooks or module._forward_pre_hooks or module._compiled_call_impl:
+        if module._forward_hooks or module._forward_pre_hooks or is_compiled(module):
             return "it has hooks, or was compiled"
         if _everybodys._global_forward_hooks or _everybodys._global_forward_pre_hooks:
             return "all modules have hooks"
@@ -177,7 +176,9 @@ class _Watch:
 
     plain: Any = None
     users: int = 0
+    compiled: int = 0  # modules of these that run now, in all threads
     witnesses: list[Witness] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _watch: Final = _Watch()
@@ -234,5 +235,23 @@ def _call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         witness.see(self, args, kwargs)
     found = first_deferred((args, kwargs))
     if found is None:
+        return _run(self, *args, **kwargs)
+    return found._step.module(self, args, kwargs, _run)
+
+
+def _run(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """The module, as without anybody who looks."""
+    if not is_compiled(self):
         return _watch.plain(self, *args, **kwargs)
-    return found._step.module(self, args, kwargs, _watch.plain)
+    with _watch.lock:
+        _watch.compiled += 1
+        if torch.nn.Module.__call__ is _call:
+            torch.nn.Module.__call__ = _watch.plain  # type: ignore[method-assign]  # on purpose
+    try:
+        return _watch.plain(self, *args, **kwargs)
+    finally:
+        with _watch.lock:
+            _watch.compiled -= 1
+            mine = _watch.users and not _watch.compiled
+            if mine and torch.nn.Module.__call__ is _watch.plain:
+                torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # on purpose
