@@ -332,6 +332,8 @@ def running_server(folder: Path, database: str | None) -> Iterator[tuple[str, ps
     finally:
         process.terminate()
         process.wait(15)
+        if process.stdout is not None:
+            process.stdout.close()
         log.close()
 
 

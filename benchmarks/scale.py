@@ -13,7 +13,11 @@ begins.
 What is measured of the processes: resident memory of the largest, CPU of all together. `per_job`
 has what a job more costs in each, between the smallest and the largest size; from it and the
 largest size follows what ``--of`` jobs would take (`beyond`), which is an estimate and is not held
-to a goal. The Brain's part at scale is `benchmarks.brain`.
+to a goal.
+
+With ``--brain-replicas 2`` the Brain's part follows (`benchmarks.brain_replicas`): ``--brain-jobs``
+(by default as many as ``--jobs``) that send samples to so many Brains on one PostgreSQL, of which
+one is killed. ``--no-controllers`` has that part alone.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks import brain_replicas
 from benchmarks.controller import OURS, STEADY_JOBS, Case, apply_all, quantile, steady
 from benchmarks.goals import Goal, at_most, report, table
 from benchmarks.operated_cluster import World, operator, until, world
@@ -126,7 +131,6 @@ async def rush(case: Case, cluster: World, processes: Sequence[psutil.Process]) 
     cpu = used(processes)
     seconds, delays = await apply_all(case, cluster)
     watcher = cluster.watcher
-    memory = [process.memory_info().rss / 2**20 for process in processes]
     return {
         "jobs": case.jobs,
         "pods": watcher.pods,
@@ -135,10 +139,15 @@ async def rush(case: Case, cluster: World, processes: Sequence[psutil.Process]) 
         "server_writes_per_second": round(cluster.server_writes, 1),
         "p50_seconds": round(statistics.median(delays), 3),
         "p99_seconds": round(quantile(delays, 0.99), 3),
-        "rss_mb": round(max(memory), 1),
-        "rss_all_mb": round(sum(memory), 1),
+        **memory_of(processes),
         "cpu_seconds": round(used(processes) - cpu, 2),
     }
+
+
+def memory_of(processes: Sequence[psutil.Process]) -> Json:
+    """Resident memory of the largest, and of all together."""
+    memory = [process.memory_info().rss / 2**20 for process in processes]
+    return {"rss_mb": round(max(memory), 1), "rss_all_mb": round(sum(memory), 1)}
 
 
 async def takeover(
@@ -187,6 +196,18 @@ def beyond(row: Json, each: Json, of: int) -> Json:
     }
 
 
+def brains_of(jobs: int, replicas: int, interval: float, seed: int) -> Json:
+    """The Brain's part; each of its phases is named, too."""
+    begun = time.perf_counter()
+
+    def say(what: str) -> None:
+        print(f"{replicas} Brains, {time.perf_counter() - begun:.0f} s: {what}", file=sys.stderr)
+
+    row = asyncio.run(brain_replicas.measure(jobs, replicas, interval=interval, seed=seed, say=say))
+    print(table([row]), file=sys.stderr, flush=True)
+    return row
+
+
 def goals_of(rows: Sequence[Json]) -> list[Goal]:
     """What each size has to reach."""
     return [
@@ -208,19 +229,32 @@ def main() -> int:
     parser.add_argument("--of", type=int, default=10_000, help="of so many jobs an estimate")
     parser.add_argument("--pods-per-job", type=int, default=10)
     parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--brain-replicas", type=int, default=0, help="Brains; 0 leaves them out")
+    parser.add_argument("--brain-jobs", type=int, help="that send samples to them")
+    parser.add_argument("--brain-interval", type=float, default=15.0, help="from sample to sample")
+    parser.add_argument("--no-controllers", action="store_true", help="the Brain's part alone")
     parser.add_argument("--seed", type=int, default=0, help="of the pauses of users")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     sizes = [options.jobs // 4, options.jobs // 2, options.jobs]
     if options.sizes:
         sizes = sorted(int(word) for word in options.sizes.split(","))
+    if options.no_controllers:
+        sizes = []
+    if options.brain_replicas == 1 or (options.no_controllers and not options.brain_replicas):
+        parser.error("--brain-replicas must be 2 or more: one is killed, and another goes on")
     load = [os.getloadavg()[0]]
     rows = []
     for size in sizes:
         rows.append(asyncio.run(measure(size, options.pods_per_job, options.shards, options.seed)))
         print(table([rows[-1]]), file=sys.stderr, flush=True)
         load.append(os.getloadavg()[0])
-    each = per_job(rows)
+    brains = []
+    if options.brain_replicas:
+        jobs = options.brain_jobs or options.jobs
+        brains.append(brains_of(jobs, options.brain_replicas, options.brain_interval, options.seed))
+        load.append(os.getloadavg()[0])
+    each = per_job(rows) if rows else None
     result = {
         "seed": options.seed,
         "load": load,
@@ -228,8 +262,10 @@ def main() -> int:
         "rows": rows,
         "per_job": each,
         "beyond": None if each is None else beyond(rows[-1], each, options.of),
+        "brains": brains,
     }
-    return report(result, goals_of(rows), as_json=options.json)
+    goals = goals_of(rows) + [goal for row in brains for goal in brain_replicas.goals_of(row)]
+    return report(result, goals, as_json=options.json)
 
 
 if __name__ == "__main__":

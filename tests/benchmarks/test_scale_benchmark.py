@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks import brain_replicas
+from benchmarks.postgres import PostgresMissingError, running_postgres
 from benchmarks.scale import beyond, goals_of, measure, per_job
 
 SMALL: dict[str, Any] = {"shards": 4, "jobs": 400, "rss_mb": 100.0, "cpu_seconds": 8.0}
@@ -64,3 +66,49 @@ def test_every_phase_ends_and_is_named(capsys: pytest.CaptureFixture[str]) -> No
         "a holder is killed",
         "the controllers end",
     ]
+
+
+BRAINS: dict[str, Any] = {
+    "replicas": 2,
+    "jobs": 1_000,
+    "samples_lost": 0,
+    "samples_p99_ms": 100.0,
+    "memory_mb": 500.0,
+    "calls_seconds": 15.0,
+    "administrators_seconds": 15.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [
+        ("samples_lost", 1),
+        ("samples_p99_ms", 100.1),
+        ("memory_mb", 501.0),
+        ("calls_seconds", 15.1),
+        ("administrators_seconds", 15.1),
+    ],
+)
+def test_each_goal_of_the_brains_can_be_missed(name: str, got: float) -> None:
+    assert all(goal.ok for goal in brain_replicas.goals_of(BRAINS))
+    missed = [goal.name for goal in brain_replicas.goals_of({**BRAINS, name: got}) if not goal.ok]
+    assert missed == [f"{name}, 2 Brains, 1000 jobs"]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_killed_brain_costs_no_sample_and_the_other_takes_its_jobs() -> None:
+    try:
+        with running_postgres():
+            pass
+    except PostgresMissingError as error:
+        pytest.skip(str(error))
+    row = asyncio.run(
+        brain_replicas.measure(10, 2, seconds=2, after=8, interval=0.5, ranks=2, within=40)
+    )
+    assert row["samples"] > 100
+    assert row["samples_lost"] == 0
+    assert row["sent_again"] > 0, "calls of the dead replica failed"
+    assert 0 < row["calls_seconds"] < brain_replicas.GIVE_UP_SECONDS
+    assert row["administrators_seconds"] > 0
+    assert row["memory_mb"] > row["memory_without_executors_mb"] / 2 > 10

@@ -1,183 +1,28 @@
 """Databases for tests: SQLite in a folder, and a real PostgreSQL on loopback where it is installed.
 
-The PostgreSQL server is started once for a test session, as an unprivileged user, in a temporary
-folder, with durability switched off; every test gets a database of its own in it.
+The PostgreSQL server is started once for a test session, with durability switched off; every test
+gets a database of its own in it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-_USER = "postgres"
-
-
-@dataclass(frozen=True)
-class PostgresServer:
-    """A running server."""
-
-    port: int
-
-    def new_database(self) -> str:
-        """Create an empty database; its URL."""
-        name = f"t{uuid.uuid4().hex}"
-        _psql(self.port, f"CREATE DATABASE {name}")
-        return f"postgresql+asyncpg://{_USER}@127.0.0.1:{self.port}/{name}"
-
-    def drop(self, url: str) -> None:
-        """Drop a database, whoever is connected."""
-        _psql(self.port, f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
-
-
-def postgres_programs() -> Path | None:
-    """The folder of initdb and postgres, the newest version; None where it is not installed."""
-    found = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4])
-    )
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("postgres")
-    return Path(on_path).parent if on_path else None
-
-
-@contextlib.contextmanager
-def running_postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server on a free port of loopback."""
-    programs = postgres_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
-        data = Path(folder) / "data"
-        demote = _demoted(Path(folder))
-        if demote is None:
-            pytest.skip(
-                "PostgreSQL refuses to run as root, and there is no user postgres to become"
-            )
-        subprocess.run(
-            [
-                *demote,
-                programs / "initdb",
-                "-D",
-                data,
-                "-U",
-                _USER,
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--no-sync",
-                "--no-instructions",
-            ],
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
-        port = _free_port()
-        log = Path(folder) / "log"
-        with log.open("wb") as output:
-            server = subprocess.Popen(
-                [
-                    *demote,
-                    programs / "postgres",
-                    "-D",
-                    data,
-                    "-p",
-                    str(port),
-                    "-k",
-                    folder,
-                    "-c",
-                    "listen_addresses=127.0.0.1",
-                    "-c",
-                    "fsync=off",
-                    "-c",
-                    "synchronous_commit=off",
-                    "-c",
-                    "full_page_writes=off",
-                ],
-                stdout=output,
-                stderr=output,
-            )
-            try:
-                _wait(server, port, log)
-                yield PostgresServer(port)
-            finally:
-                server.terminate()
-                try:
-                    server.wait(10)
-                except subprocess.TimeoutExpired:
-                    server.kill()
-                    server.wait(10)
-
-
-def _demoted(folder: Path) -> list[str | Path] | None:
-    """What to put before a command so that it does not run as root."""
-    if os.geteuid() != 0:
-        return []
-    setpriv = shutil.which("setpriv")
-    known = subprocess.run(["id", "-u", _USER], capture_output=True, text=True, timeout=10)
-    if setpriv is None or known.returncode:
-        return None
-    shutil.chown(folder, _USER)
-    return [setpriv, f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            raise AssertionError(f"PostgreSQL ended: {log.read_text()}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            break
-        time.sleep(0.05)
-    else:
-        raise AssertionError(f"PostgreSQL does not listen: {log.read_text()}")
-    while True:  # it listens a moment before it takes connections
-        try:
-            _psql(port, "SELECT 1")
-        except subprocess.CalledProcessError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-        else:
-            return
-
-
-def _psql(port: int, statement: str) -> None:
-    code = (
-        "import asyncio, asyncpg, sys\n"
-        "async def main():\n"
-        f"    c = await asyncpg.connect(host='127.0.0.1', port={port}, user='{_USER}',"
-        " database='postgres', timeout=10)\n"
-        "    await c.execute(sys.argv[1]); await c.close()\n"
-        "asyncio.run(main())"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code, statement], check=True, capture_output=True, timeout=30
-    )
+from benchmarks.postgres import PostgresMissingError, PostgresServer, running_postgres
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A server for the session."""
-    with running_postgres() as server:
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_postgres())
+        except PostgresMissingError as error:
+            pytest.skip(str(error))
         yield server
 
 

@@ -45,8 +45,9 @@ class AdministratorSettings(Settings):
     """Least time between two plans for what was seen in the samples: a straggler, a hot server."""
     lost_after_seconds: Positive = 900.0
     """A job that has been silent for so long is Lost."""
-    lease_seconds: Positive = 15.0
-    """For how long one of several Brains holds a job without renewing."""
+    lease_seconds: Positive = 9.0
+    """For how long one of several Brains holds a job without renewing: so long after the death of a
+    Brain, and a few seconds more, the others administer its jobs."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 3
     """Jobs that are planned at the same time; requests are served beside them."""
 

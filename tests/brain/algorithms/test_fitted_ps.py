@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.base.enums import Role, Stage
-from penstock.brain.algorithms.fitted_ps import FittedPsParams, plan
+from penstock.brain.algorithms.fitted_ps import MOST_PLATEAU_TRIES, FittedPsParams, plan
 from penstock.brain.planning import (
     AppliedPlan,
     History,
@@ -294,7 +294,7 @@ def test_too_small_a_configuration_goes_back_at_most_to_the_known_one() -> None:
     assert made.reason == PlanReason.PLATEAU
     assert made.evidence.figures["cores_next"] < 24 * 3 + 80
 
-    tried = replace(history, plans=(*before.plans, reduced, reduced, reduced))
+    tried = replace(history, plans=(*before.plans, *(reduced,) * MOST_PLATEAU_TRIES))
     back = plan(tried, ps_job(), LIMITS, FittedPsParams(most_server_changes=9, change_seconds=1))
     assert back is not None
     assert back.evidence.figures["cores_next"] == 24 * 3 + 80, "what is known to make the speed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.enums import Objective, Role, Stage
-from penstock.brain.algorithms.scale_allreduce import ScaleAllReduceParams, plan, useful_counts
+from penstock.brain.algorithms.scale_allreduce import (
+    MOST_LOOKS,
+    ScaleAllReduceParams,
+    plan,
+    useful_counts,
+)
 from penstock.brain.planning import Limits, Plan, PlanReason, RoleSpec, Sample
 from tests.brain.jobs import NOW, allreduce_samples, applied, history, job
 
@@ -120,12 +126,12 @@ WIDE = RoleSpec(maximum=64)
 
 
 def test_where_the_speed_stops_at_once_the_least_count_for_it_is_tried() -> None:
-    made = ask(allreduce_samples([*STEPS, (16, [110.0] * 6)]), workers=16, spec=WIDE)
+    made = ask(allreduce_samples([*STEPS, (16, [110.0] * 21)]), workers=16, spec=WIDE)
     assert made is not None
     assert made.reason == PlanReason.PLATEAU
-    assert made.roles[Role.WORKER].replicas == 12
+    assert made.roles[Role.WORKER].replicas == 11
     assert made.evidence.figures["plateau_steps_per_second"] == 110
-    assert "12 make as much" in made.message
+    assert "11 make as much" in made.message
 
 
 @pytest.mark.parametrize(
@@ -135,7 +141,7 @@ def test_where_the_speed_stops_at_once_the_least_count_for_it_is_tried() -> None
 def test_a_fast_job_looks_for_a_plateau_only_with_time_enough_left(
     objective: Objective | None, hours: int, looks: bool
 ) -> None:
-    samples = allreduce_samples([*STEPS, (16, [110.0] * 6)])
+    samples = allreduce_samples([*STEPS, (16, [110.0] * 21)])
     total = samples[-1].step + round(110.0 * 3600 * hours)
     made = plan(
         history(samples=samples, plans=(CREATED, applied(stage=Stage.OPTIMIZE, workers=16))),
@@ -151,11 +157,46 @@ def test_a_count_that_makes_as_much_is_kept() -> None:
     assert ask(allreduce_samples(runs), workers=12, spec=WIDE) is None
 
 
+def ask_at_plateau(runs: Sequence[tuple[int, Sequence[float]]], looks: int = 1) -> Plan | None:
+    """Under the last of so many plans for a plateau."""
+    last = replace(applied(stage=Stage.ADJUST, workers=runs[-1][0]), reason=PlanReason.PLATEAU)
+    return plan(
+        history(samples=allreduce_samples(runs), plans=(CREATED, *(last,) * looks)),
+        job(worker=WIDE),
+        Limits(),
+        PARAMS,
+    )
+
+
 def test_a_count_that_makes_less_is_followed_by_one_between() -> None:
     runs = [*STEPS, (16, [110.0] * 6), (12, [100.0] * 6)]
-    made = ask(allreduce_samples(runs), workers=12, spec=WIDE)
+    for made in (ask(allreduce_samples(runs), workers=12, spec=WIDE), ask_at_plateau(runs)):
+        assert made is not None
+        assert 12 < (made.roles[Role.WORKER].replicas or 0) < 16
+
+
+def test_samples_are_waited_for_before_a_plateau_is_believed() -> None:
+    """By three of them that vary by 4 % a worker too few looks like enough."""
+    few, many = [114.0, 106.0, 110.0, 115.0], [114.0, 106.0, 110.0, 115.0, 105.0] * 9
+    assert ask(allreduce_samples([*STEPS, (16, few)]), workers=16, spec=WIDE) is None
+    made = ask(allreduce_samples([*STEPS, (16, many)]), workers=16, spec=WIDE)
     assert made is not None
-    assert 12 < (made.roles[Role.WORKER].replicas or 0) < 16
+    assert made.roles[Role.WORKER].replicas in {11, 12}
+
+
+def test_a_worker_too_few_is_found_where_samples_vary() -> None:
+    noisy = [105.0, 98.0, 101.0, 106.0, 97.0]
+    made = ask_at_plateau([*STEPS, (16, [105.0] * 20), (10, noisy * 9)])
+    assert made is not None
+    assert made.roles[Role.WORKER].replicas == 11
+
+
+def test_after_some_looks_a_count_that_was_measured_is_kept() -> None:
+    runs = [*STEPS, (16, [110.0] * 6), (12, [100.0] * 6), (13, [104.0] * 6)]
+    last = [ask_at_plateau(runs, looks) for looks in (MOST_LOOKS - 1, MOST_LOOKS)]
+    chosen = [made.roles[Role.WORKER].replicas if made else None for made in last]
+    assert chosen[0] in {14, 15}
+    assert chosen[1] == 16
 
 
 def test_after_workers_were_given_back_no_more_are_tried() -> None:

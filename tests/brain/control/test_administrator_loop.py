@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import pytest
+
 from penstock.base.enums import Optimize, Strategy, Trigger
 from penstock.brain.assembly import Brain
 from penstock.brain.configuration import AdministratorSettings
+from penstock.brain.control import administrator_loop
 from penstock.brain.control.administrator_loop import Administrators
 from penstock.brain.store.jobs import Jobs
 from tests.brain.brains import Clock, open_brain, reading, registration
@@ -15,9 +18,10 @@ from tests.brain.brains import Clock, open_brain, reading, registration
 SETTINGS = AdministratorSettings()
 
 
-def administrators(brain: Brain, clock: Clock) -> Administrators:
+def administrators(brain: Brain, clock: Clock, **settings: float) -> Administrators:
+    own = SETTINGS.model_copy(update=settings)
     return Administrators(
-        brain.database, brain.planner, SETTINGS, uuid.uuid4().hex, clock, brain.metrics
+        brain.database, brain.planner, own, uuid.uuid4().hex, clock, brain.metrics
     )
 
 
@@ -143,6 +147,38 @@ def test_two_brains_share_the_jobs_and_take_over_from_each_other(postgres_url: s
             clock.advance(6)
             await two.tick()
             assert set(two._held) == {f"uid-{index}" for index in range(12)}
+
+    asyncio.run(run())
+
+
+def test_all_jobs_of_a_brain_that_died_are_taken_over_however_many(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One claim takes a few jobs; the next looks take the rest at once, not a claim later."""
+    monkeypatch.setattr(administrator_loop, "_MOST_CLAIMED", 4)
+
+    async def run() -> None:
+        clock = Clock()
+        async with (
+            open_brain(postgres_url, clock=clock) as first,
+            open_brain(postgres_url, clock=clock) as second,
+        ):
+            for index in range(10):
+                await first.jobs.register(registration(f"uid-{index}", name=f"job-{index}"))
+            one = administrators(first, clock, lease_seconds=0.2)
+            for _ in range(3):
+                await one.tick()
+            assert len(one._held) == 10
+
+            two = administrators(second, clock, lease_seconds=0.2)
+            async with asyncio.timeout(20):  # the leases run out by the clock of the database
+                while not two._held:
+                    await asyncio.sleep(0.05)
+                    clock.advance(6)
+                    await two.tick()
+            await two.tick()
+            await two.tick()
+            assert len(two._held) == 10
 
     asyncio.run(run())
 

@@ -76,7 +76,9 @@ PLATEAU_DRIFT_SAMPLES: Final = 12
 """Of the first and the last, which are compared: more than usual, as less is at stake."""
 
 
-MOST_PLATEAU_TRIES: Final = 3
+NEAR: Final = 0.85
+"""What makes so much of a plateau's speed, and not all, tells well what all of it needs."""
+MOST_PLATEAU_TRIES: Final = 4
 """After so many, what is known to make the speed is what stays."""
 
 
@@ -116,7 +118,7 @@ class FittedPsParams(Params):
     """The most workers where the job does not say: more make gradients too stale."""
     plateau_samples: Annotated[int, Field(ge=2)] = 8
     """Samples of a configuration before it counts as being at a plateau, or below it."""
-    plateau_headroom: Annotated[float, Field(ge=0, le=1)] = 0.03
+    plateau_headroom: Annotated[float, Field(ge=0, le=1)] = 0.02
     """Speed above a plateau that the configuration for it is predicted to be able to make."""
     plateau_saving: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Least part of the cores for which a job at a plateau is made smaller."""
@@ -272,21 +274,26 @@ def _for_plateau(history: History, of: Situation, flat: Plateau) -> Plan | None:
     now, kept, params = of.now, flat.kept, of.params
     if now.samples < params.plateau_samples:
         return None
-    wanted = flat.steps_per_second * (1 + params.plateau_headroom)
+    wanted = _wanted(history, of, flat)
     below = now in flat.free
     gain = flat.steps_per_second / now.steps_per_second - 1 if below else 0.0
     servers_may = of.changes < params.most_server_changes and may_change(history, params, gain)
     choice = least(flat.fitted, of.bounds, now.server_cores, wanted)
-    if servers_may:
+    probes = wanted < flat.steps_per_second  # the way back is certain where the servers stay
+    if servers_may and not probes:
         other = least(flat.fitted, of.bounds, len(kept.server_cores), wanted)
         if other is not None and (
             choice is None or other.cores < choice.cores * (1 - params.plateau_saving)
         ):
             choice = other
-    elif of.changes < params.most_server_changes and not below:
+    elif of.changes < params.most_server_changes and not below and not probes:
         return None  # one change of both, as soon as servers may
-    worth = kept.cores * (1 - params.plateau_saving)
-    if choice is not None and choice.cores < worth and _tries(history) < MOST_PLATEAU_TRIES:
+    tries = _tries(history)
+    if below and tries > 1 and kept.cores <= (1 + plateau.LITTLE) * now.cores:
+        choice = None  # hardly anything is left to be saved
+    # What follows a first choice is better known, and worth less.
+    worth = kept.cores * (1 - params.plateau_saving / (2 if tries else 1))
+    if choice is not None and choice.cores < worth and tries < MOST_PLATEAU_TRIES:
         return _plateau_plan(history, of, flat, choice)
     same_servers = tuple(now.server_cores) == tuple(kept.server_cores)
     if _configuration(now) != _configuration(kept) and (same_servers or servers_may):
@@ -298,6 +305,22 @@ def _for_plateau(history: History, of: Situation, flat: Plateau) -> Plan | None:
         )
         return _plateau_plan(history, of, flat, back)
     return None
+
+
+def _wanted(history: History, of: Situation, flat: Plateau) -> float:
+    """What the model has to promise of the next configuration, in steps per second.
+
+    A configuration that the model chose and that makes all of the speed may have more than enough,
+    by as much as the model errs. Until one was too small, and has shown by how much, a little less
+    than what the model promises of it is tried.
+    """
+    level, kept = flat.steps_per_second, flat.kept
+    wanted = level * (1 + of.params.plateau_headroom)
+    near = max((run.steps_per_second for run in flat.free), default=0.0)
+    if _tries(history) == 0 or of.now in flat.free or near >= NEAR * level:
+        return wanted
+    promised = flat.fitted.predict(kept.workers, kept.worker_cores, kept.server_cores)[0]
+    return min(wanted, promised) * (1 - of.params.plateau_saving)
 
 
 def _tries(history: History) -> int:

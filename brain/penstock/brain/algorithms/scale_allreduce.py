@@ -18,7 +18,8 @@ with R the measured speed at a and b workers. Five things are added:
 - A count that the job's budget does not bear is passed over for the next smaller one
   (`penstock.brain.model.budget`).
 - Where the speed stops growing all at once, it is not the larger of two counts that is kept, but
-  the least one between them that makes as much (`_knee`).
+  the least one between them that makes as much (`penstock.brain.model.knee`). Samples are waited
+  for where it is close, since a worker too few is a part of the speed for hours.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.base.steps_left import steps_left
-from penstock.brain.model import budget, objective
+from penstock.brain.model import budget, knee, objective
 from penstock.brain.model.budget import CHANGE_SECONDS
 from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.planning import (
@@ -50,6 +51,26 @@ from penstock.brain.planning import (
     Sample,
 )
 from penstock.brain.sizes import granted_milli_cpu
+
+BELOW: Final = 0.75
+"""What makes at most this part of the fastest shows how the speed grows below a plateau."""
+LEAST_BELOW: Final = 2
+"""Numbers of workers that show it."""
+MOST_LOOKS: Final = 4
+"""Numbers tried for a plateau; then one that was measured is kept."""
+LITTLE: Final = 1.08
+"""How many times the likely number a surer one may be."""
+SURE: Final = 0.85
+"""How likely a number has to be enough for no surer one to be taken."""
+ENOUGH: Final = 0.4
+"""How likely the present number has to be enough to stay where one more is much: less than what a
+new one is chosen by, so that noise does not move a job back and forth."""
+MUCH: Final = 1.14
+"""How many times the next smaller number makes that worth a trial though it is hardly likely."""
+WORTH: Final = 0.15
+"""How likely it has to be, then."""
+CERTAIN: Final = 0.98
+"""How certain it has to be that the present number is too small for no more samples to be taken."""
 
 
 class ScaleAllReduceParams(Params):
@@ -71,11 +92,11 @@ class ScaleAllReduceParams(Params):
     enough_samples: Annotated[int, Field(ge=2)] = 3
     """Samples that a count needs in any case."""
     most_samples: Annotated[int, Field(ge=3)] = 20
-    """Samples after which a doubtful efficiency is decided by its middle value."""
+    """Samples after which a doubtful efficiency, or a plateau, is decided by its middle value."""
     least_noise: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Relative spread of samples that is taken for granted, however well they agree."""
     headroom: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Speeds that differ by less are one; a count for a plateau may make so much more."""
+    """Part of the speed at a plateau that fewer workers may miss."""
     saving: Annotated[float, Field(gt=1, le=4)] = 1.1
     """How many times the workers a plateau has to have before a count between is tried for it."""
     window_seconds: Annotated[float, Field(gt=0)] = 1800.0
@@ -117,16 +138,16 @@ def plan(
     stage = Stage.OPTIMIZE if history.plans[-1].stage is Stage.CREATE else Stage.ADJUST
     fewer = _fewer(now, measured, job)
     counts = useful_counts(job, most_workers(history, job, limits))
-    knee = _knee(now, measured, counts, history, params)
-    if knee is not None and not (aim.fastest and _looks_too_late(history, job, now, params)):
-        return _to_knee(stage, now, *knee)
+    found = _plateau(now, measured, counts, history, params)
+    if found is not None and not (aim.fastest and _looks_too_late(history, job, now, params)):
+        return None if found[0] == now.workers else _to_plateau(stage, now, *found)
     if fewer is not None:
         value, error = efficiency(fewer, now)
         if abs(value - params.threshold) <= 2 * error and now.samples < params.most_samples:
             return None  # too close to call: wait for more samples
         if value < params.threshold:
             return _give_back(stage, now, fewer, params)
-    if _gave_back(history, now.workers, params):
+    if _gave_back(history, now, params):
         return None
     return _grow(stage, now, measured, counts, fewer, history, job, params)
 
@@ -242,41 +263,72 @@ def _fewer(now: Measured, measured: Mapping[int, Measured], job: JobDescription)
     return max(known, key=lambda m: m.workers, default=None)
 
 
-def _knee(
+def _plateau(
     now: Measured,
     measured: Mapping[int, Measured],
     counts: Sequence[int],
     history: History,
     params: ScaleAllReduceParams,
 ) -> tuple[int, Measured] | None:
-    """A count not tried yet that may make as much as a larger one did, and that one.
+    """How many workers make as much as the most that were tried, and the latter.
 
-    Where the speed stops growing all at once, because something that workers cannot help has been
-    reached, the last steps up went past it. Between a count below and one above, the speed grows
-    at most as it did just below, so that the least count that may make all of it is known.
+    The present number where it is right, or known too badly to say; None where nothing is known to
+    limit the speed but the number of workers.
     """
     recent = history.now_seconds - params.retry_seconds
     known = sorted(
         (m for m in measured.values() if m.settled and m.last_seconds >= recent),
         key=lambda m: m.workers,
     )
-    top = max(known, key=lambda m: m.speed, default=None)
-    if top is None or now not in known:
+    looks = _looks(history)
+    if now not in known or (looks and _drifted(history, now, params)):
         return None
-    level = [m for m in known if not _slower(m, top, params)]
-    below = [m for m in known if m.workers < level[0].workers]
-    if not below:
+    top = known[-1]
+    if sum(m.speed <= BELOW * top.speed for m in known) < LEAST_BELOW:
+        return (now.workers, top) if looks else None
+    if not looks and efficiency(known[-2], top)[0] >= 1:
         return None
-    low, before = below[-1], below[-2] if len(below) > 1 else None
-    slope = low.speed / low.workers
-    if before is not None:
-        slope = min(slope, (low.speed - before.speed) / (low.workers - before.workers))
-    if slope <= 0 or now not in (low, level[0], level[-1]):
+    judged = [c for c in counts if known[0].workers < c <= top.workers]
+    chance = knee.chances(
+        [m.workers for m in known],
+        [m.speed for m in known],
+        [m.error for m in known],
+        [*judged, now.workers],
+        params.headroom,
+    )
+    likely = [c for c in judged if chance[c] >= 0.5]
+    if not likely:
         return None
-    need = low.workers + (level[0].speed * (1 + 2 * params.headroom) - low.speed) / slope
-    most = level[0].workers / params.saving
-    between = [c for c in counts if low.workers < c <= most and c >= need and c not in measured]
-    return (between[0], level[0]) if between else None
+    least = likely[0]
+    more_than_needed = now.workers > params.saving * least
+    if not looks and not more_than_needed:
+        return None
+    short = looks and chance[now.workers] < 1 - CERTAIN
+    if now.samples < params.most_samples and not short:
+        return now.workers, top
+    cheap = now.workers + 1 <= LITTLE * now.workers
+    enough = chance[now.workers] >= (SURE if cheap else ENOUGH)
+    if looks and enough and not more_than_needed:
+        fewer = max((c for c in judged if c < now.workers), default=now.workers)
+        much = now.workers > MUCH * fewer and fewer not in measured and looks < MOST_LOOKS
+        return (fewer if much and chance[fewer] >= WORTH else now.workers), top
+    if looks >= MOST_LOOKS:
+        likely = [c for c in likely if c in measured] or likely[-1:]
+    # A worker more than is likely to be enough, where that is little and the next is surer.
+    near = [c for c in likely if c <= max(LITTLE * least, likely[0])]
+    return next((c for c in near if chance[c] >= SURE), near[-1]), top
+
+
+def _looks(history: History) -> int:
+    """How many plans for a plateau came last, one after the other."""
+    others = (plan.reason != PlanReason.PLATEAU for plan in reversed(history.plans))
+    return next((count for count, other in enumerate(others) if other), len(history.plans))
+
+
+def _drifted(history: History, now: Measured, params: ScaleAllReduceParams) -> bool:
+    """Whether the speed of the present workers is not what it was after the last plan."""
+    first, last = _first_and_last(history, now.workers, params)
+    return last is not None and abs(last / max(first, 1e-9) - 1) > params.drift
 
 
 def _looks_too_late(
@@ -292,12 +344,7 @@ def _looks_too_late(
     return params.fastest_look_share * left < 2 * CHANGE_SECONDS
 
 
-def _slower(one: Measured, top: Measured, params: ScaleAllReduceParams) -> bool:
-    doubt = math.hypot(one.error, top.error)
-    return one.speed + doubt < top.speed * (1 - params.headroom)
-
-
-def _gave_back(history: History, present: int, params: ScaleAllReduceParams) -> bool:
+def _gave_back(history: History, now: Measured, params: ScaleAllReduceParams) -> bool:
     """Whether the last change took workers back that brought too little, and nothing is new.
 
     Those that a budget took back brought too little for their cost.
@@ -309,15 +356,27 @@ def _gave_back(history: History, present: int, params: ScaleAllReduceParams) -> 
     since = last.settled_seconds
     if since is None or history.now_seconds - since > params.rest_seconds:
         return False
-    own = [s for s in history.samples if s.time_seconds > since and s.world_size == present]
+    if _first_and_last(history, now.workers, params)[1] is None:
+        return last.reason in for_good
+    return not _drifted(history, now, params)
+
+
+def _first_and_last(
+    history: History, workers: int, params: ScaleAllReduceParams
+) -> tuple[float, float | None]:
+    """Medians of the first and the last speeds since the last plan; no last while they are few."""
+    since = history.plans[-1].settled_seconds
+    if since is None:
+        return 0.0, None
+    own = [s for s in history.samples if s.time_seconds > since and s.world_size == workers]
     speeds = [sample.steps_per_second for sample in own]
     part = max(params.enough_samples, 8)
     if len(speeds) < 2 * part:
-        return last.reason in for_good
-    return abs(median(speeds[-part:]) / max(median(speeds[:part]), 1e-9) - 1) <= params.drift
+        return 0.0, None
+    return median(speeds[:part]), median(speeds[-part:])
 
 
-def _to_knee(stage: Stage, now: Measured, count: int, level: Measured) -> Plan:
+def _to_plateau(stage: Stage, now: Measured, count: int, level: Measured) -> Plan:
     return _plan(
         stage=stage,
         workers=count,

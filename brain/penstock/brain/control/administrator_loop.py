@@ -31,7 +31,8 @@ from penstock.brain.store.plans import Plans
 
 logger = logging.getLogger(__name__)
 _MOST_CLAIMED: Final = 500
-"""Free jobs that one claim takes, so that two Brains that start together share them."""
+"""Free jobs that one claim takes, so that two Brains that start together share them; where there
+may be more, the next look claims again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +143,9 @@ class Administrators:
             held = await leases.claim(
                 self._holder, now, self._settings.lease_seconds, _MOST_CLAIMED
             )
+        there_may_be_more = len(set(held) - self._held) >= _MOST_CLAIMED
         self._held = frozenset(held)
-        self._claimed_seconds = now
+        self._claimed_seconds = float("-inf") if there_may_be_more else now
 
     def _look(self, row: LiveJob, administrator: _Administrator, now: float) -> None:
         if administrator.busy is not None:

@@ -15,7 +15,7 @@ measured at the level, so there is a way back to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,13 @@ from penstock.brain.planning import History, PlanReason
 
 SAME: Final = 0.02
 """Speeds that differ by less are one level."""
+DOUBT: Final = 1.0
+"""Standard errors by which a speed has to be lower in addition: few, as a configuration that is too
+small costs a part of the speed for hours, and one more change minutes."""
+LITTLE: Final = 0.15
+NEARLY: Final = 0.01
+"""Where `LITTLE` more of the cores is known to make a level, a run that misses so much of it, by
+its middle value, counts as below: it is dearer to be wrong about than those cores."""
 SHORTFALL: Final = 0.08
 """Part of the promised speed, beyond the promise's error, that has to be missing."""
 BUSY: Final = 0.85
@@ -58,18 +65,26 @@ def find(runs: Sequence[Measurement], least_samples: int) -> Plateau | None:
     top = max((run for run in runs if run.samples >= least_samples), key=_speed, default=None)
     if top is None:
         return None
-    free = tuple(run for run in runs if _slower(run, top))
+    fast = [run for run in runs if not _slower(run, top) and run.samples >= least_samples]
+    free = tuple(
+        run
+        for run in runs
+        if _slower(run, top) and not any(_has_as_much(run, other) for other in fast)
+    )
     level = [run for run in runs if run not in free and run.samples >= least_samples]
-    kept = min(level, key=lambda run: run.cores)
+    kept = min(level, key=_cores)
+    near = [run for run in level if kept.cores < run.cores <= (1 + LITTLE) * kept.cores]
+    if near and kept.steps_per_second < (1 - NEARLY) * _mean(run for run in level if run != kept):
+        free, level = (*free, kept), [run for run in level if run != kept]
+        kept = min(level, key=_cores)
     # Where all are at one level, the smallest tells at least what it made.
     timed = free or (kept,)
     fitted = fit(runs, timed)
     promised = max((_missing(run, fitted) for run in level if run not in timed), default=0.0)
     if promised <= 0:
         return None
-    samples = sum(run.samples for run in level)
     return Plateau(
-        steps_per_second=sum(run.steps_per_second * run.samples for run in level) / samples,
+        steps_per_second=_mean(level),
         kept=kept,
         promised=promised,
         fitted=fitted,
@@ -92,8 +107,27 @@ def _missing(run: Measurement, fitted: Fit) -> float:
 
 
 def _slower(run: Measurement, top: Measurement) -> bool:
-    doubt = 2 * math.hypot(run.error_steps_per_second, top.error_steps_per_second)
+    doubt = DOUBT * math.hypot(run.error_steps_per_second, top.error_steps_per_second)
     return run.steps_per_second + doubt < top.steps_per_second * (1 - SAME)
+
+
+def _has_as_much(run: Measurement, other: Measurement) -> bool:
+    """Whether it has the other's pods and cores: it is as fast, and was measured too low."""
+    return (
+        run.workers >= other.workers
+        and run.worker_cores >= other.worker_cores
+        and sum(run.server_cores) >= sum(other.server_cores)
+    )
+
+
+def _mean(runs: Iterable[Measurement]) -> float:
+    """Of their samples' speeds."""
+    pairs = [(run.steps_per_second, run.samples) for run in runs]
+    return sum(speed * samples for speed, samples in pairs) / sum(samples for _, samples in pairs)
+
+
+def _cores(run: Measurement) -> float:
+    return run.cores
 
 
 def _speed(run: Measurement) -> float:
