@@ -34,6 +34,7 @@ BAD = [
     (names.LINK_CODING, "off"),
     (names.PINNED_WRITES, "2"),
     (names.ENCRYPT_FRAMES, "please"),
+    (names.LATE_COMPILER, "never"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What loaders, data workers and the partition read from their environment, checked in one place.
+"""Shares, sizes, counts and choices that people set in the environment, checked in one place.
 
 A value that nothing can mean is never passed over in silence. Where a command of Penstock is given
 it, that is an error (`check`); in a training that runs one line says so, and what is taken instead
@@ -172,6 +172,13 @@ ENCRYPT_FRAMES: Final = Variable(
     instead="1",  # whoever has set it wants something hidden
 )
 
+LATE_COMPILER: Final = Variable(
+    names.LATE_COMPILER,
+    True,
+    _flag,
+    "0 to have PyTorch load its compiler early, 1, or left out for 1",
+)
+
 ALL: Final[tuple[Variable[Any], ...]] = (
     PARTITION,
     PARTITION_SHARE,
@@ -182,4 +189,5 @@ ALL: Final[tuple[Variable[Any], ...]] = (
     LINK_CODING,
     PINNED_WRITES,
     ENCRYPT_FRAMES,
+    LATE_COMPILER,
 )

@@ -220,6 +220,19 @@ def test_after_workers_were_given_back_no_more_are_tried() -> None:
     assert ask_after(PlanReason.PLATEAU, faster) is not None, "whatever limited it is gone"
 
 
+def test_a_plateau_is_believed_for_some_hours_and_then_more_workers_are_tried() -> None:
+    samples = allreduce_samples([(12, [110.0] * 20)])
+    found = {}
+    for hours in (5, 7):
+        at = NOW - 3600 * hours
+        last = replace(applied(stage=Stage.ADJUST, workers=12, at=at), reason=PlanReason.PLATEAU)
+        past = history(samples=samples, plans=(CREATED, last))
+        found[hours] = plan(past, job(worker=WIDE), Limits(), PARAMS)
+    assert found[5] is None
+    assert found[7] is not None
+    assert (found[7].roles[Role.WORKER].replicas or 0) > 12
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     serial=st.floats(0.0, 0.8),

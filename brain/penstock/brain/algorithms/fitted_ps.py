@@ -288,7 +288,7 @@ def _for_plateau(history: History, of: Situation, flat: Plateau) -> Plan | None:
             choice = other
     elif of.changes < params.most_server_changes and not below and not probes:
         return None  # one change of both, as soon as servers may
-    tries = _tries(history)
+    tries = plateau.tries(history)
     if below and tries > 1 and kept.cores <= (1 + plateau.LITTLE) * now.cores:
         choice = None  # hardly anything is left to be saved
     # What follows a first choice is better known, and worth less.
@@ -317,16 +317,10 @@ def _wanted(history: History, of: Situation, flat: Plateau) -> float:
     level, kept = flat.steps_per_second, flat.kept
     wanted = level * (1 + of.params.plateau_headroom)
     near = max((run.steps_per_second for run in flat.free), default=0.0)
-    if _tries(history) == 0 or of.now in flat.free or near >= NEAR * level:
+    if plateau.tries(history) == 0 or of.now in flat.free or near >= NEAR * level:
         return wanted
     promised = flat.fitted.predict(kept.workers, kept.worker_cores, kept.server_cores)[0]
     return min(wanted, promised) * (1 - of.params.plateau_saving)
-
-
-def _tries(history: History) -> int:
-    """How many plans for a plateau came last, one after the other."""
-    others = (plan.reason != PlanReason.PLATEAU for plan in reversed(history.plans))
-    return next((count for count, other in enumerate(others) if other), len(history.plans))
 
 
 def _plateau_plan(history: History, of: Situation, flat: Plateau, choice: Choice) -> Plan:

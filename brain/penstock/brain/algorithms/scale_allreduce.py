@@ -34,7 +34,7 @@ from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.base.steps_left import steps_left
-from penstock.brain.model import budget, knee, objective
+from penstock.brain.model import budget, knee, objective, plateau
 from penstock.brain.model.budget import CHANGE_SECONDS
 from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.planning import (
@@ -52,8 +52,6 @@ from penstock.brain.planning import (
 )
 from penstock.brain.sizes import granted_milli_cpu
 
-BELOW: Final = 0.75
-"""What makes at most this part of the fastest shows how the speed grows below a plateau."""
 LEAST_BELOW: Final = 2
 """Numbers of workers that show it."""
 MOST_LOOKS: Final = 4
@@ -280,11 +278,13 @@ def _plateau(
         (m for m in measured.values() if m.settled and m.last_seconds >= recent),
         key=lambda m: m.workers,
     )
-    looks = _looks(history)
-    if now not in known or (looks and _drifted(history, now, params)):
+    looks = plateau.tries(history)
+    if now not in known:
+        return None
+    if looks and (_rested(history, params) or _drifted(history, now, params)):
         return None
     top = known[-1]
-    if sum(m.speed <= BELOW * top.speed for m in known) < LEAST_BELOW:
+    if sum(m.speed <= knee.BELOW * top.speed for m in known) < LEAST_BELOW:
         return (now.workers, top) if looks else None
     if not looks and efficiency(known[-2], top)[0] >= 1:
         return None
@@ -319,10 +319,10 @@ def _plateau(
     return next((c for c in near if chance[c] >= SURE), near[-1]), top
 
 
-def _looks(history: History) -> int:
-    """How many plans for a plateau came last, one after the other."""
-    others = (plan.reason != PlanReason.PLATEAU for plan in reversed(history.plans))
-    return next((count for count, other in enumerate(others) if other), len(history.plans))
+def _rested(history: History, params: ScaleAllReduceParams) -> bool:
+    """Whether the last plan is so old that what did not pay is tried again."""
+    since = history.plans[-1].settled_seconds
+    return since is not None and history.now_seconds - since > params.rest_seconds
 
 
 def _drifted(history: History, now: Measured, params: ScaleAllReduceParams) -> bool:
@@ -353,8 +353,7 @@ def _gave_back(history: History, now: Measured, params: ScaleAllReduceParams) ->
     for_good = (PlanReason.SCALING_INEFFICIENT, PlanReason.BUDGET)
     if last.reason not in (PlanReason.PLATEAU, *for_good):
         return False
-    since = last.settled_seconds
-    if since is None or history.now_seconds - since > params.rest_seconds:
+    if last.settled_seconds is None or _rested(history, params):
         return False
     if _first_and_last(history, now.workers, params)[1] is None:
         return last.reason in for_good

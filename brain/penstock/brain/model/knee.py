@@ -26,6 +26,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating[Any]]
 
+BELOW: Final = 0.75
+"""What makes at most this part of the fastest speed shows how it grows below a level."""
 LEAST_ERROR: Final = 0.007
 """The model is not the truth: no speed binds it closer than this part of it."""
 _SERIAL: Final = np.array(
@@ -112,8 +114,8 @@ def _hypotheses(
     scales: int,
     levels: int,
 ) -> _Hypotheses:
-    # What makes three quarters at most is below any level; the first is, as far as can be known.
-    below = speeds <= 0.75 * speeds.max()
+    # What makes so little is below any level; the first is, as far as can be known.
+    below = speeds <= BELOW * speeds.max()
     below[0] = True
     share = (speeds[below] / errors[below]) ** 2
     ratios = speeds[below] * (1 + _SERIAL[:, None] * (workers[below] - 1)) / workers[below]

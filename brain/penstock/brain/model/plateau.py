@@ -29,6 +29,7 @@ DOUBT: Final = 1.0
 """Standard errors by which a speed has to be lower in addition: few, as a configuration that is too
 small costs a part of the speed for hours, and one more change minutes."""
 LITTLE: Final = 0.15
+"""Part of the cores that is less worth than what they may make: see `NEARLY`."""
 NEARLY: Final = 0.01
 """Where `LITTLE` more of the cores is known to make a level, a run that misses so much of it, by
 its middle value, counts as below: it is dearer to be wrong about than those cores."""
@@ -95,6 +96,12 @@ def find(runs: Sequence[Measurement], least_samples: int) -> Plateau | None:
 def rests(history: History) -> bool:
     """Whether the job is as a plan for a plateau left it, and nothing has changed since."""
     return bool(history.plans) and history.plans[-1].reason == PlanReason.PLATEAU
+
+
+def tries(history: History) -> int:
+    """How many plans for a plateau came last, one after the other."""
+    others = (plan.reason != PlanReason.PLATEAU for plan in reversed(history.plans))
+    return next((count for count, other in enumerate(others) if other), len(history.plans))
 
 
 def _missing(run: Measurement, fitted: Fit) -> float:

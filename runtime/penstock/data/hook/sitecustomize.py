@@ -94,6 +94,7 @@ class _LateCompiler:
 
 _FOLLOW = "PENSTOCK_FOLLOW_LOADERS"
 _LATE = "PENSTOCK_LATE_COMPILER"
+_is_late = os.environ.get(_LATE, "").lower() not in ("0", "false", "no")  # as in data/variables.py
 _late_compiler = _LateCompiler()
 _ACTS = [
     (name, variable, act)
@@ -114,7 +115,7 @@ _ACTS = [
         ("pytorch_lightning.loops.fit_loop", _FOLLOW, _place_fit_loop),
         ("pytorch_lightning.loops.training_epoch_loop", _FOLLOW, _place_epoch_loop),
     )
-    if (os.environ.get(variable) != "0" if variable == _LATE else os.environ.get(variable))
+    if (_is_late if variable == _LATE else os.environ.get(variable))
     # A profile is of the program's own way of loading.
     and not (act is _serve_loaders and os.environ.get("PENSTOCK_PROFILE"))
 ]

@@ -73,8 +73,9 @@ class _Watched:
         self.trained = False
         self.sized = 0
         self.looked = 0.0
-        self.faults = 0
         """Seconds that went into looking since the last batch was there."""
+        self.faults = 0
+        """Pages that its thread had filled when the last batch was there; then, of the step."""
 
 
 class Loaders:
