@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.job import folder_mark
 from penstock.job.folder_mark import FolderInUseError, FolderMark, Writer, this_writer
 
 ELSEWHERE = Writer("job-a", "job default/a (uid 1, on node-1)", "another machine", 1, "1")
+BEGIN = time.time() + 3600
 SECONDS = {"beat_seconds": 0.05, "dead_seconds": 1.0}
 PROGRAM = """
 import sys, time
@@ -33,7 +40,38 @@ def marks(folder: Path) -> int:
 
 def other(folder: Path) -> FolderMark:
     """Of this process, which is a job for itself."""
-    return FolderMark(folder, **SECONDS)
+    return FolderMark(folder, None, **SECONDS)
+
+
+class Clock:
+    """Of a process that waits: its seconds take no time, and at each pause something happens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[float], None]) -> None:
+        self._meanwhile = meanwhile
+        self.now = 0.0
+        monkeypatch.setattr(folder_mark, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self._meanwhile(self.now)
+
+
+def touch(folder: Path, seconds: float) -> None:
+    """As every writer there does at that second."""
+    for mark in folder.glob(".writer-*.json"):
+        os.utime(mark, times=(BEGIN + seconds, BEGIN + seconds))
+
+
+def leave(folder: Path, writer: Writer, seconds: float = 0.0) -> Path:
+    """The mark of a process that was killed, so long after it touched it."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f".writer-{marks(folder):016x}.json"
+    path.write_text(json.dumps(asdict(writer)))
+    os.utime(path, times=(time.time() - seconds, time.time() - seconds))
+    return path
 
 
 def test_who_writes_elsewhere_is_named_at_the_start_and_at_a_save(tmp_path: Path) -> None:
@@ -66,6 +104,61 @@ def test_one_that_is_touched_no_more_is_of_a_job_that_has_ended(tmp_path: Path) 
     with pytest.raises(FolderInUseError, match=f"process {os.getpid()} on"):
         first.claim()
     second.close()
+
+
+def test_a_job_that_ends_while_another_begins_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FolderMark(tmp_path, ELSEWHERE, beat_seconds=3600)
+    first.claim()
+
+    def ends(seconds: float) -> None:
+        touch(tmp_path, seconds)
+        if seconds >= 12:
+            first.close()
+
+    clock = Clock(monkeypatch, ends)
+    FolderMark(tmp_path).check()
+    assert 12 <= clock.now < 13
+
+
+def test_a_job_that_is_killed_while_another_begins_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path, ELSEWHERE)
+    clock = Clock(monkeypatch, lambda seconds: touch(tmp_path, min(seconds, 15.0)))
+    FolderMark(tmp_path).check()
+    assert 35 <= clock.now < 37, "the time in which it would have touched its mark again"
+    assert marks(tmp_path) == 0
+
+
+def test_a_process_that_comes_while_one_waits_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, agent = (FolderMark(tmp_path, ELSEWHERE, beat_seconds=3600) for _ in range(2))
+    first.claim()
+
+    def saves(seconds: float) -> None:
+        if seconds == 5:
+            first.close()
+            agent.claim()
+        if seconds == 9:
+            agent.close()
+
+    clock = Clock(monkeypatch, saves)
+    FolderMark(tmp_path).check()
+    assert 9 <= clock.now < 10
+
+
+def test_a_job_that_goes_on_writing_is_named_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path, ELSEWHERE)
+    clock = Clock(monkeypatch, lambda seconds: touch(tmp_path, seconds // 5 * 5))
+    with pytest.raises(FolderInUseError, match="default/a"):
+        FolderMark(tmp_path).check()
+    assert 20 < clock.now <= 26
+    assert marks(tmp_path) == 1
 
 
 def test_a_clock_that_is_ahead_holds_nobody_up_for_ever(tmp_path: Path) -> None:
@@ -109,7 +202,7 @@ def test_a_process_of_this_machine_that_was_killed_holds_up_nobody(tmp_path: Pat
     mine = FolderMark(tmp_path)
     with process(tmp_path) as first:
         with pytest.raises(FolderInUseError, match=f"process {first.pid} on"):
-            mine.check()
+            mine.claim()
         first.kill()
         first.wait()
         begin = time.monotonic()
@@ -118,6 +211,125 @@ def test_a_process_of_this_machine_that_was_killed_holds_up_nobody(tmp_path: Pat
         mine.claim()
     assert marks(tmp_path) == 1
     mine.close()
+
+
+def test_a_process_of_this_machine_is_waited_for_as_long_as_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process(tmp_path) as first:
+
+        def is_ended(seconds: float) -> None:
+            if ends and seconds == 3:
+                first.kill()
+                first.wait()
+
+        ends = False
+        clock = Clock(monkeypatch, is_ended)
+        with pytest.raises(FolderInUseError, match=f"process {first.pid} on"):
+            FolderMark(tmp_path).check()
+        assert 20 < clock.now < 22
+        ends = True
+        clock = Clock(monkeypatch, is_ended)
+        FolderMark(tmp_path).check()
+        assert clock.now == 3
+    assert marks(tmp_path) == 0
+
+
+def test_a_process_that_nobody_shows_is_gone_once_its_number_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where other users' processes are hidden."""
+    monkeypatch.setattr(folder_mark, "_PROCESSES", tmp_path / "nothing")
+    folder = tmp_path / "folder"
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    leave(folder, replace(this_writer(), job="theirs", pid=child.pid, started="7"))
+    mark = FolderMark(folder)
+    with pytest.raises(FolderInUseError):
+        mark.claim()
+    child.communicate(b"\n")
+    mark.claim()
+    assert marks(folder) == 1
+    mark.close()
+
+
+def test_a_process_that_has_ended_and_is_not_collected_is_gone(tmp_path: Path) -> None:
+    mark = FolderMark(tmp_path)
+    with process(tmp_path) as first:
+        first.kill()
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+        mark.claim()
+    assert marks(tmp_path) == 1
+    mark.close()
+
+
+def refuse_marks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    opens = Path.open
+
+    def fails(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        if path.suffix == ".json" and "r" in mode:
+            raise OSError(number, os.strerror(number))
+        return opens(path, mode, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", fails)
+
+
+def test_a_mark_that_may_not_be_read_is_another_jobs_as_long_as_it_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = leave(tmp_path, ELSEWHERE)
+    refuse_marks(monkeypatch, errno.EACCES)
+    mark = FolderMark(tmp_path)
+    with pytest.raises(FolderInUseError, match=f"{path.name}, which may not be read, writes its"):
+        mark.claim()
+    assert marks(tmp_path) == 1
+    os.utime(path, times=(time.time() - 60, time.time() - 60))
+    mark.claim()
+    mark.claim()
+    assert not path.exists()
+    mark.close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_where_marks_cannot_be_read_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    leave(tmp_path, ELSEWHERE)
+    mark = FolderMark(tmp_path)
+    with monkeypatch.context() as failing:
+        refuse_marks(failing, number)
+        for look in (mark.check, mark.claim):
+            with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+                look()
+    assert marks(tmp_path) == 1
+    with pytest.raises(FolderInUseError, match="default/a"):
+        mark.claim()
+
+
+def test_killed_processes_of_one_job_leave_no_more_and_more_marks(tmp_path: Path) -> None:
+    me = replace(this_writer(), job="job-a")
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    old = [
+        leave(tmp_path, replace(me, pid=child.pid, started="7")),
+        leave(tmp_path, ELSEWHERE, seconds=60),
+        tmp_path / ".writer-1.tmp",
+    ]
+    stay = [
+        leave(tmp_path, ELSEWHERE, seconds=5),
+        leave(tmp_path, me, seconds=60),
+        tmp_path / ".writer-2.tmp",
+        tmp_path / ".writer-3",
+    ]
+    for path in (old[-1], *stay[-2:]):
+        path.touch()
+    for path in (old[-1], stay[-1]):
+        os.utime(path, times=(time.time() - 60, time.time() - 60))
+    mark = FolderMark(tmp_path, me)
+    mark.claim()
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in stay)
+    assert marks(tmp_path) == len(stay) + 1
+    mark.close()
 
 
 def test_a_mark_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
@@ -162,3 +374,14 @@ def test_what_counts_as_one_job() -> None:
     local = this_writer({"PENSTOCK_TRAINER_ADDRESS": "127.0.0.1:1"})
     assert local.job != "127.0.0.1:1", "another machine's is another"
     assert this_writer({}).job == this_writer({}).job
+
+
+def test_a_trainer_that_has_a_token_is_one_by_any_of_its_addresses() -> None:
+    def writer(address: str, token: str = "a secret") -> Writer:
+        return this_writer({"PENSTOCK_TRAINER_ADDRESS": address, "PENSTOCK_JOB_TOKEN": token})
+
+    here = writer("127.0.0.1:7000")
+    assert here.job == writer("host-a:7000").job == writer("[fd00::1]:7000").job
+    assert here.job != writer("127.0.0.1:7001").job, "two trainings of one secret"
+    assert here.job != writer("127.0.0.1:7000", "another secret").job
+    assert "a secret" not in str(here)

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.nn import functional
 
 from penstock.crds import environment
 from penstock.data import Buckets
+from penstock.job import atomic_file
 from penstock.job.folder_mark import FolderMark, Writer
 from penstock.trainer import elastic
 from penstock.trainer.checkpoint import CheckpointDir
@@ -362,8 +364,9 @@ def test_what_a_program_does_not_take_up_any_more_is_named(
 
 
 def test_the_folder_of_a_job_that_runs_is_refused_at_the_start_and_left_alone(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(atomic_file, "FolderMark", partial(FolderMark, dead_seconds=1.0))
     other = Writer("u", "job default/other (uid u, on node-7)", "another machine", 1, "1")
     mark = FolderMark(tmp_path, other, beat_seconds=0.1)
     mark.claim()

@@ -2,19 +2,22 @@
 
 Each process that writes leaves a file there, its *mark*, and touches it every `BEAT_SECONDS`. That
 of another job which is touched, or whose process is seen to live, keeps everybody else from writing
-to the folder and from removing anything there. One that is not touched for `DEAD_SECONDS`, or whose
-process is gone from this machine, is of a job that has ended, whose checkpoints whoever comes next
-goes on from.
+to the folder and from removing anything there; a mark that may not be read is another job's. One
+that is not touched for `DEAD_SECONDS`, or whose process is gone from this machine, is of a job that
+has ended, whose checkpoints whoever comes next goes on from. Who begins while a job ends waits for
+it; who is about to write waits for nobody.
 
 What counts as one job: the pods of an ElasticJob (its uid, whatever is started again), the
-processes of one trainer outside a cluster, and else each process for itself. Times are those of the
-folder's clock, by the marks alone: machines need not agree.
+processes of one trainer outside a cluster (its token and port, or without a token its address),
+and else each process for itself. Times are those of the folder's clock, by the marks alone:
+machines need not agree.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
 import ipaddress
 import json
 import os
@@ -35,6 +38,7 @@ DEAD_SECONDS: Final = 20.0
 _POLLS: Final = 40
 _PREFIX: Final = ".writer-"
 _MAX_BYTES: Final = 4096
+_PROCESSES: Final = Path("/proc")
 
 
 class FolderInUseError(OSError):
@@ -70,13 +74,13 @@ class Writer:
 def this_writer(environ: Mapping[str, str] = os.environ) -> Writer:
     """This process."""
     host, machine, pid = socket.gethostname(), _machine(), os.getpid()
-    started = _started(pid)
+    started = _started(pid) or ""
     uid, trainer = environ.get(names.JOB_UID, ""), environ.get(names.TRAINER_ADDRESS, "")
     if uid:
         name = f"{environ.get(names.JOB_NAMESPACE, '')}/{environ.get(names.JOB_NAME, '')}"
         job, shown = uid, f"job {name} (uid {uid}, on {host})"
     elif trainer:
-        job = f"{trainer} of {machine or host}" if _is_local(trainer) else trainer
+        job = _trainer_job(trainer, environ.get(names.JOB_TOKEN, ""), machine or host)
         shown = f"the job of the trainer at {trainer} (on {host})"
     else:
         job, shown = f"{machine or host} {pid} {started}", f"process {pid} on {host}"
@@ -107,23 +111,30 @@ class FolderMark:
         return self._writer.job
 
     def check(self) -> None:
-        """Wait until it is known whether another job writes there, `DEAD_SECONDS` at most.
+        """Wait until whoever writes there has ended, `DEAD_SECONDS` at most.
+
+        A mark that is touched within that time, and then no more, takes up to as long again, until
+        its job counts as ended.
 
         Raises:
-            FolderInUseError: One does.
+            FolderInUseError: Another job goes on writing there.
             OSError: The folder cannot be written, or read.
         """
         marks = self._others()
-        touched = {path: when for path, _, when in marks}
-        deadline = time.monotonic() + self._dead_seconds
-        while marks and time.monotonic() < deadline:
-            time.sleep(self._dead_seconds / _POLLS)
-            marks = [each for each in self._others() if each[0] in touched]
-            for path, writer, when in marks:
-                if when != touched[path]:
+        begin = time.monotonic()
+        seen: dict[Path, tuple[float, float]] = {}  # when each was touched, and when that was found
+        while marks:
+            now = time.monotonic()
+            for path, writer, touched in marks:
+                is_new = path not in seen or seen[path][0] != touched
+                if is_new:
+                    seen[path] = touched, now
+                if now - begin > self._dead_seconds and (is_new or _is_there(writer)):
                     raise FolderInUseError(writer.shown)
-        for path, _, _ in marks:  # of a clock that is ahead
-            path.unlink(missing_ok=True)
+                if now - seen[path][1] > self._dead_seconds and not _is_there(writer):
+                    path.unlink(missing_ok=True)  # of a clock that is ahead
+            time.sleep(self._dead_seconds / _POLLS)
+            marks = self._others()
 
     def claim(self) -> None:
         """Be a writer to the folder from now on.
@@ -142,6 +153,7 @@ class FolderMark:
         except OSError:
             self._path.unlink(missing_ok=True)
             raise
+        self._remove_ended()
         if self._release is None:
             ended = threading.Event()
             self._release = weakref.finalize(self, _release, self._path, ended, os.getpid())
@@ -163,7 +175,7 @@ class FolderMark:
             raise FolderInUseError(writer.shown)
 
     def _others(self) -> list[tuple[Path, Writer, float]]:
-        """Marks of other jobs that may still write, and when each was touched.
+        """Marks of other jobs that write or may still do so, and when each was touched.
 
         Those of jobs that have ended are removed.
         """
@@ -174,9 +186,7 @@ class FolderMark:
         for path, writer in found:
             with contextlib.suppress(FileNotFoundError):
                 touched = path.stat().st_mtime
-                if _is_there(writer):
-                    raise FolderInUseError(writer.shown)
-                if _is_gone(writer) or now - touched > self._dead_seconds:
+                if self._has_ended(writer, now - touched):
                     path.unlink()
                 else:
                     living.append((path, writer, touched))
@@ -184,9 +194,34 @@ class FolderMark:
 
     def _foreign(self) -> Iterator[tuple[Path, Writer]]:
         for path in self._folder.glob(f"{_PREFIX}*.json"):
-            writer = _read(path)
+            writer = None if path == self._path else _read(path)
             if writer is not None and writer.job != self._writer.job:
                 yield path, writer
+
+    def _remove_ended(self) -> None:
+        """Remove what killed processes of this job have left, as far as the system allows it."""
+        with contextlib.suppress(OSError):
+            now = self._now()
+            for path in self._folder.glob(f"{_PREFIX}*"):
+                with contextlib.suppress(OSError):  # another one may be removing it, too
+                    if path != self._path and self._is_left(path, now - path.stat().st_mtime):
+                        path.unlink()
+
+    def _is_left(self, path: Path, seconds: float) -> bool:
+        """Whether a file that was not touched for so long is of this job, and of no use any more.
+
+        Those that were to become a mark, or told the time, are nobody's.
+        """
+        if path.suffix == ".tmp":
+            return seconds > self._dead_seconds
+        writer = _read(path) if path.suffix == ".json" else None
+        if writer is None or writer.job != self._writer.job:
+            return False
+        return self._has_ended(writer, seconds)
+
+    def _has_ended(self, writer: Writer, seconds: float) -> bool:
+        """Whether a writer whose mark was not touched for so long writes no more."""
+        return _is_gone(writer) or (seconds > self._dead_seconds and not _is_there(writer))
 
     def _now(self) -> float:
         """By the folder's clock."""
@@ -223,7 +258,10 @@ def _release(path: Path, ended: threading.Event, owner: int) -> None:
 
 
 def _read(path: Path) -> Writer | None:
-    """What a mark says; None where it says nothing."""
+    """What a mark says; None where it says nothing. Raises OSError: it may say something.
+
+    One that may not be read is of a job that nothing is known of.
+    """
     try:
         with path.open("rb") as file:
             said = json.loads(file.read(_MAX_BYTES))
@@ -234,20 +272,27 @@ def _read(path: Path) -> Writer | None:
             int(said["pid"]),
             str(said["started"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except PermissionError:
+        return Writer("", f"who made {path.name}, which may not be read,", "", 0, "")
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
 def _is_gone(writer: Writer) -> bool:
     """Whether it is known that the process has ended."""
-    here = bool(writer.machine) and writer.machine == _machine()
-    return here and _started(writer.pid) != writer.started
+    if not _is_here(writer):
+        return False
+    started = _started(writer.pid)
+    return started is None or (bool(started and writer.started) and started != writer.started)
 
 
 def _is_there(writer: Writer) -> bool:
     """Whether it is known that the process lives."""
-    here = bool(writer.machine) and writer.machine == _machine()
-    return here and bool(writer.started) and _started(writer.pid) == writer.started
+    return _is_here(writer) and bool(writer.started) and _started(writer.pid) == writer.started
+
+
+def _is_here(writer: Writer) -> bool:
+    return bool(writer.machine) and writer.machine == _machine()
 
 
 def _machine() -> str:
@@ -259,16 +304,39 @@ def _machine() -> str:
         return ""
 
 
-def _started(pid: int) -> str:
-    """When a process was started; "": there is none, or nothing is known."""
+def _started(pid: int) -> str | None:
+    """When a process was started; "": that is not shown; None: it has ended."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""
+        stat = (_PROCESSES / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return "" if _exists(pid) else None  # those of other users may be hidden
     fields = stat.rpartition(")")[2].split()
-    if len(fields) < 20 or fields[0] in "ZX":
-        return ""
-    return fields[19]
+    if fields and fields[0] in "ZX":
+        return None
+    return fields[19] if len(fields) > 19 else ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _trainer_job(address: str, token: str, here: str) -> str:
+    """What the processes of one trainer have in common; ``here``: the machine of this one.
+
+    The same trainer may have another address for each machine, but its job has one token. That of
+    several trainings is often the same by mistake, their ports are not.
+    """
+    if token:
+        port = address.rpartition(":")[2]
+        told = f"penstock-folder-mark {port}".encode()
+        return hmac.new(token.encode(), told, "sha256").hexdigest()
+    return f"{address} of {here}" if _is_local(address) else address
 
 
 def _is_local(address: str) -> bool:
