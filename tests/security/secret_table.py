@@ -153,6 +153,7 @@ SECRETS: Final = (
 
 NO_SECRETS: Final = {
     "runtime/penstock/job/atomic_file.py": "the name of a file",
+    "runtime/penstock/job/folder_mark.py": "names of files",
     "runtime/penstock/trainer/service.py": "which life of a trainer it is",
     "runtime/penstock/trainer/ps/session.py": "which life of a worker it is",
     "runtime/penstock/trainer/group/step_barrier.py": "nonces, said in clear",
