@@ -106,6 +106,7 @@ class CheckpointDir:
         self._ending: threading.Thread | None = None  # the newest one, as long as it may live
         self._pending: _Waiting | None = None  # not on disk yet
         self._began: float | None = None  # when the write that is going on did
+        self._taken: _Waiting | None = None  # a copy that is being written, and may be tried again
         self._failure = ""  # of the newest write
         self._hangs = False  # said in the log
         self._said: Way | None = None  # what became of the newest state; None: it was copied
@@ -153,7 +154,8 @@ class CheckpointDir:
             self._check_fault()
             if self._pending is not None:
                 to_disk = to_disk or self._pending.to_disk
-            self._drop()  # there is no memory for three
+            # There is no memory for three; what is being written may fail, and this find no room.
+            self._drop(but=self._taken)
             writing = self._began is not None
         try:
             packed = pack(state, self._copier, self._memory, self._memory.room)
@@ -272,10 +274,11 @@ class CheckpointDir:
     def _is_idle(self) -> bool:
         return self._pending is None and self._began is None
 
-    def _drop(self) -> None:
+    def _drop(self, but: _Waiting | None = None) -> None:
+        """Keep nothing of what is not on disk yet, except for this."""
         if self._pending is not None and self._pending.lent is not None:
             self._pending.lent.withdraw()
-        self._pending = None
+        self._pending = self._taken = but
         self._changed.notify_all()
 
     def _say(self, way: Way, step: int, size: int) -> None:
@@ -308,7 +311,7 @@ class CheckpointDir:
             except Exception as caught:  # noqa: BLE001  (told to the training's thread)
                 error = caught
             with self._changed:
-                self._began = None
+                self._began = self._taken = None
                 again = taken.lent is None or taken.lent.stays
                 heals = isinstance(error, OSError | MemoryError)
                 if error is None or heals:
@@ -330,6 +333,7 @@ class CheckpointDir:
                 self._writer = None
                 return None
             self._began = time.monotonic()
+            self._taken = self._pending if self._pending.lent is None else None
             return self._pending
 
     def _noted(self, taken: _Waiting, why: str) -> None:

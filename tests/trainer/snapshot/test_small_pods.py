@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -104,6 +105,39 @@ def test_while_another_is_written_a_state_is_left_out_but_for_the_last(
     folder.wait()
     assert [saved.step for saved in folder.list()] == [4, 1]
     assert holds(folder.list()[0].path, 4)
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["nothing waits", "another waits"])
+def test_where_a_state_is_left_out_the_one_before_it_is_still_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: bool
+) -> None:
+    begun, ends, mended = threading.Event(), threading.Event(), threading.Event()
+    whole = checkpoint.write
+
+    def full(path: Path, packed: Any, lent: Lent | None) -> None:
+        begun.set()
+        assert ends.wait(30)
+        if not mended.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(path, packed, lent)
+
+    now = Memory(1 << 30, 1 << 20)  # for a copy, and not for slots
+    memory = SnapshotMemory(measure=lambda: now)
+    folder = CheckpointDir(tmp_path, memory=memory, retry_seconds=(0.02,))
+    monkeypatch.setattr(checkpoint, "write", full)
+    folder.save(1, state(1))
+    assert begun.wait(30)
+    if waiting:
+        folder.save(2, state(2))
+    now = FULL
+    folder.save(3, state(3))
+    ends.set()
+    eventually(lambda: "No space left on device" in folder.trouble)
+    mended.set()
+    folder.wait()
+    assert [saved.step for saved in folder.list()] == [1]
+    assert holds(folder.list()[0].path, 1)
+    assert folder.trouble == ""
 
 
 def test_a_disk_that_takes_nothing_does_not_hold_the_training_and_leaves_nothing_torn(
