@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import read
+from penstock.trainer.group import state_codec
 from penstock.trainer.group.cuda_copies import CudaTransport, fits_beside
 from penstock.trainer.group.host_copies import (
     ALIGNMENT,
@@ -182,6 +183,44 @@ def test_an_error_of_the_device_leaves_the_block_free(monkeypatch: pytest.Monkey
     assert copies is not None
     assert copies.tensors[0].numel() == 4
     assert transport.begun == 1
+
+
+class Taken:
+    """Room without end, that counts."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def take(self, size: int) -> bool:
+        self.now += size
+        self.most = max(self.most, self.now)
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.now -= size
+
+
+def test_a_copy_that_fails_gives_back_its_room_and_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(tensor: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("not enough memory: you tried to allocate 16 bytes")
+
+    class ElsewhereTransport(LateTransport):
+        def carries(self, device: torch.device) -> bool:
+            return device.type == "meta"
+
+        def begin(self, regions: Sequence[Region]) -> Callable[[], None]:
+            return lambda: None
+
+    room, copier = Taken(), copier_of(ElsewhereTransport())
+    away = torch.ones(4, device="meta")
+    with monkeypatch.context() as patch:
+        patch.setattr(state_codec, "copy_at_once", fail)
+        with pytest.raises(RuntimeError, match="not enough memory"):
+            pack({"weights": away, "step": torch.ones(4)}, copier, room=room)
+    assert (room.now, room.most) == (0, 16)
+    assert copier([away]) is not None, "the block is free"
 
 
 def test_checkpoints_hold_what_was_saved_and_free_the_block(tmp_path: Path) -> None:

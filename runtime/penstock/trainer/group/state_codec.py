@@ -112,7 +112,7 @@ def pack(
         room: is asked for the memory of all that these have no place for.
 
     Raises:
-        NoRoomError: there is none; nothing was copied.
+        NoRoomError: there is none; what was begun is given up.
         StateError: something in it has no plain form.
     """
     packed = lend(state)
@@ -122,14 +122,20 @@ def pack(
     copies = carrier([tensors[place] for place in away]) if carrier and away else None
     carried = dict(zip(away, copies.tensors, strict=True)) if copies else {}
     fresh = sum(_size(t) for place, t in enumerate(tensors) if place not in carried)
-    if room is not None and not room.take(fresh):
+    taken = room is None or room.take(fresh)
+    try:
+        if not taken:
+            raise NoRoomError(fresh)
+        found = [
+            carried[place] if place in carried else copy_at_once(tensor)
+            for place, tensor in enumerate(tensors)
+        ]
+    except BaseException:
+        if room is not None and taken:
+            room.give_back(fresh)
         if copies is not None:
             copies.release()
-        raise NoRoomError(fresh)
-    found = [
-        carried[place] if place in carried else copy_at_once(tensor)
-        for place, tensor in enumerate(tensors)
-    ]
+        raise
     made = PackedState(packed.header, found, copies.wait if copies else _nothing)
     if copies is not None:
         weakref.finalize(made, copies.release).atexit = False
