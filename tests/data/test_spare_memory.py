@@ -5,11 +5,18 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.memory import Memory
-from penstock.data.spare_memory import Resident, Room, SpareMemory, read_resident
+from penstock.data.spare_memory import Resident, Room, SpareMemory, read_resident, reset_peak
+from penstock.trainer.snapshot.memory import SnapshotMemory
+
+needs_reset = pytest.mark.skipif(
+    not reset_peak(), reason="the system does not count a process's memory anew"
+)
 
 BYTES = st.integers(0, 1 << 40)
 
@@ -29,7 +36,12 @@ class Program:
         return SpareMemory(
             lambda: Memory(self.limit - self.now, self.limit),
             lambda: Resident(self.now, self.most),
+            self.counts_anew,
         )
+
+    def counts_anew(self) -> bool:
+        self.most = self.now
+        return True
 
 
 @given(BYTES, BYTES)
@@ -82,6 +94,32 @@ def test_a_program_that_grows_leaves_less() -> None:
     assert memory.look().regrowth == 500
 
 
+def test_what_no_step_takes_is_forgotten_and_what_one_took_is_not() -> None:
+    program = Program(limit=10_000)
+    memory = program.memory()
+    program.has(900)  # within a step
+    program.has(400)
+    assert memory.take(100)
+    program.has(500)
+    with memory.passing():
+        program.has(5000)
+        program.has(500)
+    assert memory.look() == Room(free=9500, limit=10_000, regrowth=500)
+    program.has(1200)  # a step that takes more, beside the copy
+    program.has(500)
+    assert memory.look().regrowth == 700
+    memory.give_back(100)
+    program.has(400)
+    assert memory.look().regrowth == 700
+
+
+def test_where_the_system_does_not_count_anew_the_peak_stays() -> None:
+    now = Resident(100, 900)
+    memory = SpareMemory(lambda: Memory(1000, 1000), lambda: now, lambda: False)
+    memory.forget_peak()
+    assert memory.look().regrowth == 800
+
+
 def test_nothing_takes_nothing() -> None:
     program = Program(limit=0)
     assert program.memory().take(0)
@@ -103,6 +141,38 @@ def test_what_the_system_says_of_this_process() -> None:
         for at in range(0, size, mmap.PAGESIZE):
             shared[at] = 1
         assert read_resident().now - after.now < size // 2, "what is shared is not its own"
+
+
+@needs_reset
+def test_shared_memory_that_went_is_not_taken_again() -> None:
+    size = 64 << 20
+    memory = SpareMemory()
+    with mmap.mmap(-1, size) as shared:
+        for at in range(0, size, mmap.PAGESIZE):
+            shared[at] = 1
+        before = memory.look().regrowth
+    memory.forget_peak()
+    assert memory.look().regrowth - before < size // 2
+
+
+@needs_reset
+@pytest.mark.parametrize("grows", [False, True], ids=["given up", "grown"])
+def test_slots_that_were_given_back_leave_room_for_copies(grows: bool) -> None:
+    size, now = 64 << 20, Memory(free=1 << 40, limit=1 << 40)
+    slots = SnapshotMemory(measure=lambda: now)
+    weights, more = (torch.ones(each, dtype=torch.uint8) for each in (size, size + (1 << 20)))
+    both = [slots([weights]) for _ in range(2)]
+    for copies in both:
+        assert copies is not None
+        copies.release()
+    del both, copies
+    before = slots.room.look().regrowth
+    if grows:
+        assert slots([more]) is not None
+    else:
+        now = Memory(free=1 << 30, limit=1 << 40)
+        assert slots([weights]) is None
+    assert slots.room.look().regrowth - before < size // 2
 
 
 def test_where_the_system_says_nothing_there_is_nothing(tmp_path: Path) -> None:

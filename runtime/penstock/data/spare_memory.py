@@ -6,19 +6,25 @@ milliseconds later. So the most memory that this process ever had counts as take
 copies had of it; of what is left `ROOM_SHARE` may be used.
 
 Shared memory is left out of that sum, as the system tells its size now and not its size then: what
-lies there is taken now, and it is not expected to come and go with steps.
+lies there is taken now, and it is not expected to come and go with steps. What did go, and what a
+step does not take, such as the copies of a state that is taken up, would count as the program's own
+for ever: `SpareMemory.forget_peak` has the system count anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from penstock.data import cgroups
 from penstock.data.cgroups import PROC
 from penstock.data.memory import ROOM_SHARE, Memory, read_memory
+
+_RESET_PEAK: Final = "5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,14 @@ def read_resident(proc: Path = PROC) -> Resident:
     return Resident(max(0, now) * 1024, max(0, now, table.get("VmHWM:", 0) - shared) * 1024)
 
 
+def reset_peak(proc: Path = PROC) -> bool:
+    """Have the system count the most memory of this process from now on; False: it does not."""
+    with contextlib.suppress(OSError):
+        (proc / "self/clear_refs").write_text(_RESET_PEAK)
+        return True
+    return False
+
+
 class SpareMemory:
     """Of this process: what it may take for copies, and what its copies have taken."""
 
@@ -69,10 +83,18 @@ class SpareMemory:
         self,
         read: Callable[[], Memory] = read_memory,
         resident: Callable[[], Resident] = read_resident,
+        reset: Callable[[], bool] = reset_peak,
     ) -> None:
-        """``read``: what the pod may take; ``resident``: what this process has."""
+        """What is asked of the system.
+
+        Args:
+            read: what the pod may take.
+            resident: what this process has.
+            reset: has the most that it had counted anew.
+        """
         self._read = read
         self._resident = resident
+        self._reset = reset
         self._lock = threading.Lock()
         self._held = 0  # by copies
         self._most_held = 0  # since the process was looked at
@@ -99,6 +121,23 @@ class SpareMemory:
         """A copy of so many bytes is gone."""
         with self._lock:
             self._held -= size
+
+    def forget_peak(self) -> None:
+        """Leave out what the process had since the last look: it was no step's, and is given back.
+
+        What was known then stays: the program takes that again. Where the system does not count
+        anew nothing changes, and fewer copies are made than there is room for.
+        """
+        with self._lock:
+            if self._reset():
+                self._seen, self._most_held = 0, self._held
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """For what takes memory once and gives it back: it is no step's."""
+        self.look()
+        yield
+        self.forget_peak()
 
     def _look(self) -> Room:
         memory, resident = self._read(), self._resident()

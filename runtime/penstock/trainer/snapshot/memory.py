@@ -238,10 +238,9 @@ class SnapshotMemory:
                 most / 1e6,
             )
         self._copies = copies
-        self._flat = None  # before the larger ones are there: never both
         try:
+            self._unmap()  # before the larger ones are there: never both
             if self._descriptor >= 0:
-                os.ftruncate(self._descriptor, 0)
                 os.ftruncate(self._descriptor, slots.HEAD_BYTES + slots.SLOTS * each)
                 self._attach()
             else:
@@ -263,12 +262,18 @@ class SnapshotMemory:
 
     def _give_up(self, size: int) -> None:
         """Have no slots any more, now that memory is short."""
-        self._flat = None
-        if self._descriptor >= 0:
-            os.ftruncate(self._descriptor, 0)
+        self._unmap()
         self._refused = 0
         self._refuse(size, "the pod's memory is nearly full")
         self._refused = 1  # whatever the size
+
+    def _unmap(self) -> None:
+        """Give back the memory of the slots; it is not what a step takes."""
+        had, self._flat = self._flat is not None, None
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+        if had:
+            self.room.forget_peak()
 
     def _refuse(self, size: int, why: str) -> None:
         self._refused = size
