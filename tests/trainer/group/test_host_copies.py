@@ -168,6 +168,22 @@ def test_without_page_locked_memory_copies_are_made_at_once_and_this_is_said_onc
     assert transport.begun == 0
 
 
+def test_a_moment_without_room_is_over_when_there_is_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    transport, most = LateTransport(), 100
+    copier = PinnedCopier(transport, lambda: most)
+    weights = torch.full((40,), 2.0)
+    for _ in range(2):
+        assert copier([weights]) is None
+    most = 1000
+    copies = copier([weights])
+    assert copies is not None
+    copies.wait()
+    assert copies.tensors[0].tolist() == [2.0] * 40
+    assert caplog.text.count("checkpoints hold up the training") == 1
+
+
 def test_an_error_of_the_device_leaves_the_block_free(monkeypatch: pytest.MonkeyPatch) -> None:
     transport = LateTransport()
     copier = copier_of(transport)

@@ -127,14 +127,15 @@ class PinnedCopier:
     """Copies through one block of page-locked memory; see the module's docstring."""
 
     def __init__(self, transport: Transport, max_bytes: Callable[[], int]) -> None:
-        """``max_bytes``: the most that the block may have; asked when it has to grow."""
+        """``max_bytes``: the most that the block may have now; asked when it has to grow."""
         self._transport = transport
         self._max_bytes = max_bytes
         self._lock = threading.Lock()  # released by the thread that writes
         self._block: torch.Tensor | None = None
         self._lent = False
         self._wait: Callable[[], None] = _nothing  # for the newest copies into the block
-        self._refused = 0  # bytes that were not to be had: they are not asked for again
+        self._refused = 0  # bytes that the system did not have: they are not asked for again
+        self._short = False  # said in the log
 
     def carries(self, device: torch.device) -> bool:
         """As `Copier.carries`."""
@@ -184,19 +185,26 @@ class PinnedCopier:
             return None
         self._block = None  # before the next one is there: never both
         most = self._max_bytes()
+        if size > most:  # now: there may be room for the next state
+            if not self._short:
+                self._warn(size, f"at most {most / 1e6:.0f} MB are used for it")
+            self._short = True
+            return None
         try:
-            if size <= most:
-                return self._transport.allocate(size)
-            why = f"at most {most / 1e6:.0f} MB are used for it"
+            block = self._transport.allocate(size)
         except RuntimeError as error:
-            why = str(error).partition("\n")[0]
-        self._refused = size
+            self._refused = size
+            self._warn(size, str(error).partition("\n")[0])
+            return None
+        self._short = False
+        return block
+
+    def _warn(self, size: int, why: str) -> None:
         logger.warning(
             "checkpoints hold up the training: no %.0f MB of page-locked memory, %s",
             size / 1e6,
             why,
         )
-        return None
 
     def _give_back(self) -> None:
         with self._lock:
