@@ -344,6 +344,19 @@ def test_a_checkpoint_of_another_release_of_pytorch_is_named_and_taken_up(
     assert "was written with PyTorch 1.0.0, and this is" in caplog.text
 
 
+def test_another_build_of_pytorch_and_another_name_of_a_class_are_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, after = (type(name, (nn.Linear,), {})(2, 2) for name in ("Before", "After"))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", f"{torch.__version__.partition('+')[0]}+other")
+        train(*start(extra={"own": before}, checkpoint_dir=tmp_path))
+    _, session = start(extra={"own": after}, checkpoint_dir=tmp_path)
+    with session:
+        assert list(session) == []
+    assert "was written with" not in caplog.text
+
+
 def test_what_a_program_does_not_take_up_any_more_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -94,12 +94,14 @@ class CheckpointDir:
         self._keep = keep
         self._files = atomic_file.Series(folder, "step", keep)
         self._memory = memory or SnapshotMemory.of_process()
+        self.room = self._memory.room
+        """Of this process's memory, for copies."""
         self._storage = storage
         self.stored = StoredStates(self._files, self._memory, storage)
         self._write_seconds = write_seconds
         self._retry_seconds = retry_seconds
         self._copier = copier or PinnedCopier(
-            CudaTransport(), partial(_most_pinned_bytes, self._memory.room)
+            CudaTransport(), partial(_most_pinned_bytes, self.room)
         )
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
@@ -158,7 +160,7 @@ class CheckpointDir:
             self._drop(but=self._taken)
             writing = self._began is not None
         try:
-            packed = pack(state, self._copier, self._memory, self._memory.room)
+            packed = pack(state, self._copier, self._memory, self.room)
         except NoRoomError as error:
             way = way_without_copy(to_disk=to_disk, writing=writing, last=last or wait)
             if to_disk:

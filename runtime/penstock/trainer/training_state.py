@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Final, Protocol
 
 import torch
@@ -68,6 +69,8 @@ class TrainingState:
         self._holders = holders
         self._data = data
         self._checkpoints = checkpoints
+        # What a state takes while it is taken up is no step's, and leaves room for copies again.
+        self._passing = nullcontext if checkpoints is None else checkpoints.room.passing
         self.audit = Audit(data.dataset_size)
         self.committed: int | None = None
         """Steps that the model has seen; None before it is known where to begin."""
@@ -78,7 +81,8 @@ class TrainingState:
 
     def import_state(self, header: bytes, flat: torch.Tensor) -> None:
         """Take over the state of another member."""
-        self._load(unpack(header, flat))
+        with self._passing():
+            self._load(unpack(header, flat))
 
     def restore_checkpoint(self, step: int) -> None:
         """Load the newest state that is whole, out of the agent's memory or from disk.
@@ -86,10 +90,12 @@ class TrainingState:
         Raises:
             RestoreError: it is not of that step: the one that was announced is damaged or gone.
         """
-        restored = self._restored()
-        if restored is None or restored.step != step:
-            raise RestoreError(step, restored.step if restored else None)
-        self._take_up(restored)
+        with self._passing():
+            restored = self._restored()
+            if restored is None or restored.step != step:
+                raise RestoreError(step, restored.step if restored else None)
+            self._take_up(restored)
+            del restored  # and so its memory
 
     @property
     def newest_step(self) -> int | None:
@@ -136,14 +142,17 @@ class TrainingState:
 
     def begin(self) -> None:
         """Begin alone: at the newest state that is whole, or at the first step."""
-        restored = self._restored()
-        if restored is None:
-            self.committed = 0
-        else:
-            self._take_up(restored)
+        with self._passing():
+            restored = self._restored()
+            if restored is None:
+                self.committed = 0
+            else:
+                self._take_up(restored)
+            del restored  # and so its memory
 
     def _take_up(self, restored: Restored) -> None:
-        written, here, other = restored.state.get("torch", ""), str(torch.__version__), ""
+        written, other = _release(restored.state.get("torch", "")), ""
+        here = _release(torch.__version__)
         if written not in ("", here):
             state = f"the state of step {restored.step} from {restored.place}"
             other = f"{state} was written with PyTorch {written}, and this is {here}"
@@ -169,13 +178,20 @@ class TrainingState:
             "audit": self.audit.state_dict(),
             "holders": {name: self._state_of(each) for name, each in self._holders.items()},
             "kinds": self._kinds(),
-            "torch": str(torch.__version__),
+            "torch": _release(torch.__version__),
         }
 
     def _kinds(self) -> dict[str, str]:
-        """The classes of all but the model, which names and shapes of parameters tell apart."""
-        others = {name: each for name, each in self._holders.items() if name != _MODEL}
-        return {name: type(each).__qualname__ for name, each in others.items()}
+        """The classes of PyTorch's own among all but the model.
+
+        Names and shapes of parameters tell models apart; a program may rename its own classes.
+        """
+        kinds = {name: type(each) for name, each in self._holders.items() if name != _MODEL}
+        return {
+            name: kind.__qualname__
+            for name, kind in kinds.items()
+            if kind.__module__.startswith("torch.")
+        }
 
     def _state_of(self, holder: Stateful) -> Any:
         state = holder.state_dict()
@@ -218,3 +234,8 @@ class TrainingState:
             raise SessionError(
                 f"{name}: the state to take over is of another one: {what[:_SHOWN]}; {_ANEW}"
             ) from error
+
+
+def _release(version: str) -> str:
+    """Without the build of that release, which is another for each kind of device."""
+    return str(version).partition("+")[0]
