@@ -183,7 +183,7 @@ class CheckpointDir:
             self.wait()
         elif kept.lent is not None and not last and not kept.lent.wait(self._write_seconds):
             with self._changed:
-                self._noted(kept, "the disk takes nothing, and there is no memory for a copy")
+                self._noted(kept, "the disk takes too little, and there is no memory for a copy")
                 self._drop()
 
     @property

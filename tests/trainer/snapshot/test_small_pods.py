@@ -156,7 +156,7 @@ def test_a_disk_that_takes_nothing_does_not_hold_the_training_and_leaves_nothing
     monkeypatch.setattr(checkpoint, "write", hanging)
     folder = folder_of(tmp_path, write_seconds=0.2)
     folder.save(1, state(1))
-    assert "the disk takes nothing" in folder.trouble
+    assert "the disk takes too little" in folder.trouble
     mended.set()
     assert ended.wait(30)
     eventually(folder._is_idle)
