@@ -255,6 +255,32 @@ def test_a_disk_that_hangs_holds_up_neither_the_training_nor_a_drain(
     mended.set()
 
 
+def test_the_mark_of_a_writer_that_still_writes_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, mended, whole = threading.Event(), threading.Event(), checkpoint.write
+
+    def hanging(path: Path, packed: PackedState, lent: Lent | None) -> None:
+        begun.set()
+        assert mended.wait(30)
+        whole(path, packed, lent)
+
+    def marks() -> int:
+        return len(list(tmp_path.glob(".writer-*.json")))
+
+    monkeypatch.setattr(checkpoint, "write", hanging)
+    folder = CheckpointDir(tmp_path)
+    folder.save(1, state(1))
+    assert begun.wait(30)
+    folder.abandon(0.05)
+    folder.close()
+    assert marks() == 1
+    mended.set()
+    eventually(folder._is_idle)
+    folder.close()
+    assert marks() == 0
+
+
 def test_who_leads_no_longer_leaves_what_it_could_not_write_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -262,13 +262,15 @@ class CheckpointDir:
         """Leave the agent's memory to another session of this pod.
 
         A writer that has nothing to do still frees what it wrote last. Were that in the middle when
-        the interpreter ends, the process would be aborted.
+        the interpreter ends, the process would be aborted. The mark of one that still writes stays
+        in the folder: it goes with the writer, or with this process.
         """
         with self._changed:
-            ends = self._ending if self._is_idle() else None
-        if ends is not None:
-            ends.join(END_SECONDS)
-        self._files.mark.close()
+            writer, idle = self._ending, self._is_idle()
+        if writer is not None and idle:
+            writer.join(END_SECONDS)
+        if writer is None or not writer.is_alive():
+            self._files.mark.close()
         self._memory.close()
 
     # ------------------------------------------------------------------ with the lock

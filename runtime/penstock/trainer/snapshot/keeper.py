@@ -105,10 +105,12 @@ def _write(memory: memoryview, snapshot: Snapshot) -> Path | None:
     if any(step >= snapshot.step for _, step in series.list()):
         return None
     mark.claim()
-    path = series.path(snapshot.step)
-    head = file_head(snapshot.header, sum(size for _, size in snapshot.parts))
-    parts = slots.file_parts(memory, snapshot)
-    atomic_file.write(path, itertools.chain((head, snapshot.header), parts))
-    series.discard_older(snapshot.step)
-    mark.close()
+    try:
+        path = series.path(snapshot.step)
+        head = file_head(snapshot.header, sum(size for _, size in snapshot.parts))
+        parts = slots.file_parts(memory, snapshot)
+        atomic_file.write(path, itertools.chain((head, snapshot.header), parts))
+        series.discard_older(snapshot.step)
+    finally:
+        mark.close()
     return path
