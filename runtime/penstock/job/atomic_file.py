@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.job.folder_mark import FolderInUseError, FolderMark
-from penstock.job.storage import may_heal
+from penstock.job.storage import advice, may_heal
 
 DIGEST_BYTES: Final = 32
 ABANDONED_SECONDS: Final = 1800.0
@@ -92,7 +92,9 @@ class Series:
                 raise OSError(number, os.strerror(number))
             self.mark.check()
         except FolderInUseError as error:
-            raise FolderError(f"checkpoint_dir: {self.folder}: {error.strerror}") from error
+            raise FolderError(
+                f"checkpoint_dir: {self.folder}: {error.strerror}; {advice(error)}"
+            ) from error
         except FileExistsError as error:
             raise FolderError(
                 f"checkpoint_dir: {self.folder}: is no folder; it must be a folder in which this "

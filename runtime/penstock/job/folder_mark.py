@@ -47,8 +47,7 @@ class FolderInUseError(OSError):
     def __init__(self, shown: str) -> None:
         super().__init__(
             errno.EBUSY,
-            f"{shown} writes its checkpoints there, too, and each would delete the other's: name "
-            "another checkpoint_dir",
+            f"{shown} writes its checkpoints there, too, and each would delete the other's",
         )
 
 

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from penstock.job.folder_mark import FolderInUseError
+
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 15.0)
 LAST_SECONDS: Final = 600.0
 """How long the trained model is tried to be saved at the end; and how long one write may take."""
+MEND: Final = "make room there, or mend the disk"
 
 _MAY_HEAL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
 
@@ -61,17 +64,22 @@ def may_heal(error: OSError) -> bool:
     return error.errno in _MAY_HEAL
 
 
-def not_saved(folder: Path, why: str) -> str:
+def advice(error: BaseException) -> str:
+    """What to do about an error of a folder or its disk."""
+    return "name another checkpoint_dir" if isinstance(error, FolderInUseError) else MEND
+
+
+def not_saved(folder: Path, why: str, what_to_do: str = MEND) -> str:
     """What is said while checkpoints cannot be written."""
     return (
-        f"no checkpoint is written to {folder}: {why}; make room there, or mend the disk: it is "
-        "tried again, and the checkpoints that are there stay"
+        f"no checkpoint is written to {folder}: {why}; {what_to_do}: it is tried again, and the "
+        "checkpoints that are there stay"
     )
 
 
-def not_on_disk(folder: Path, why: str) -> str:
+def not_on_disk(folder: Path, why: str, what_to_do: str = MEND) -> str:
     """What is said when the trained model is lost."""
     return (
-        f"the trained model is not on disk in {folder}: {why}; make room there, or mend the disk, "
-        "and run this again: it goes on from the newest checkpoint"
+        f"the trained model is not on disk in {folder}: {why}; {what_to_do}, and run this again: "
+        "it goes on from the newest checkpoint"
     )

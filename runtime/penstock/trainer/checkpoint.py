@@ -36,8 +36,10 @@ from penstock.job import atomic_file
 from penstock.job.protocol import MAX_TEXT, Trouble
 from penstock.job.storage import (
     LAST_SECONDS,
+    MEND,
     RETRY_SECONDS,
     Backoff,
+    advice,
     cause,
     not_on_disk,
     not_saved,
@@ -110,6 +112,7 @@ class CheckpointDir:
         self._began: float | None = None  # when the write that is going on did
         self._taken: _Waiting | None = None  # a copy that is being written, and may be tried again
         self._failure = ""  # of the newest write
+        self._advice = MEND  # what to do about it
         self._hangs = False  # said in the log
         self._said: Way | None = None  # what became of the newest state; None: it was copied
         self._fault: Exception | None = None  # of this program
@@ -191,7 +194,7 @@ class CheckpointDir:
         """Why checkpoints are not written at present; empty: nothing is known to fail."""
         with self._changed:
             if self._failure:
-                return not_saved(self.folder, self._failure)
+                return not_saved(self.folder, self._failure, self._advice)
             late = self._began is not None and time.monotonic() - self._began > self._write_seconds
             return not_saved(self.folder, _hanging(self._write_seconds)) if late else ""
 
@@ -227,6 +230,7 @@ class CheckpointDir:
                 written = self._changed.wait_for(self._is_idle, POLL_SECONDS)
                 self._check_fault()
                 why = self._failure or _hanging(self._write_seconds)
+                what_to_do = self._advice
             copied = self._storage is None or self._storage.is_idle
             if (written and copied) or not waits_on():
                 with self._changed:
@@ -240,7 +244,7 @@ class CheckpointDir:
                 self.forget()
                 if written:
                     raise CheckpointError(f"the trained model is on disk alone: {trouble}")
-                raise CheckpointError(not_on_disk(self.folder, why))
+                raise CheckpointError(not_on_disk(self.folder, why, what_to_do))
 
     def abandon(self, seconds: float) -> None:
         """Wait for so long at most; what is not on disk by then may be lost, and this is said."""
@@ -254,7 +258,7 @@ class CheckpointDir:
         """Write nothing more of what waits: somebody else has newer checkpoints to write."""
         with self._changed:
             self._drop()
-            self._failure = ""
+            self._failure, self._advice = "", MEND
         if self._storage is not None:
             self._storage.forget()
 
@@ -318,8 +322,10 @@ class CheckpointDir:
                 self._began = self._taken = None
                 again = taken.lent is None or taken.lent.stays
                 heals = isinstance(error, OSError | MemoryError)
-                if error is None or heals:
-                    self._noted(taken, "" if error is None else cause(error))
+                if error is None:
+                    self._noted(taken, "")
+                elif heals:
+                    self._noted(taken, cause(error), advice(error))
                 elif not isinstance(error, WithdrawnError):
                     self._fault = error
                 if heals and again:
@@ -340,16 +346,16 @@ class CheckpointDir:
             self._taken = self._pending if self._pending.lent is None else None
             return self._pending
 
-    def _noted(self, taken: _Waiting, why: str) -> None:
+    def _noted(self, taken: _Waiting, why: str, what_to_do: str = MEND) -> None:
         """What has become of a write; ``why`` it failed, "" if it did not. With the lock."""
         if not why:
             if self._failure or self._hangs:
                 logger.info("checkpoints are written to %s again", self.folder)
-            self._failure, self._hangs = "", False
+            self._failure, self._advice, self._hangs = "", MEND, False
         elif self._pending is not None or taken.lent is not None:
             if not self._failure:
-                logger.warning("%s", not_saved(self.folder, why))
-            self._failure = why
+                logger.warning("%s", not_saved(self.folder, why, what_to_do))
+            self._failure, self._advice = why, what_to_do
         self._changed.notify_all()
 
     def _write(self, taken: _Waiting) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.data.errors import DataError
 from penstock.data.ledger.ranges import RangeSet
-from penstock.job.storage import cause, not_saved
+from penstock.job.storage import advice, cause, not_saved
 from penstock.parameter_server.arrays import Floats, afresh, received
 from penstock.parameter_server.connection import Connection, UnavailableError
 from penstock.parameter_server.layout import Layout
@@ -181,7 +181,8 @@ class Save:
             finally:
                 connections.close()
         except OSError as error:  # such as a full disk
-            self.error = CheckpointError(not_saved(self._files.folder, cause(error)))
+            why = not_saved(self._files.folder, cause(error), advice(error))
+            self.error = CheckpointError(why)
             return
         except (DataError, UnavailableError, CheckpointError, ValueError, TypeError) as error:
             self.error = error

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import Trouble
-from penstock.job.storage import cause, not_on_disk, not_saved
+from penstock.job.storage import advice, cause, not_on_disk, not_saved
 from penstock.parameter_server.arrays import Floats, Gradients, Rows, afresh
 from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import ModelSpec
@@ -105,7 +105,8 @@ class Alone:
     def wait_for_save(self) -> None:
         """Saves are done at once; raises ParametersError if the last one failed."""
         if self._failure is not None and self._files is not None:
-            raise ParametersError(not_on_disk(self._files.folder, cause(self._failure)))
+            why, what_to_do = cause(self._failure), advice(self._failure)
+            raise ParametersError(not_on_disk(self._files.folder, why, what_to_do))
 
     def close(self, *, failed: bool = False) -> None:
         """Nothing is open."""
@@ -119,7 +120,8 @@ class Alone:
             self._files.write(self._store.applied, self._store.pushes, partitions)
         except OSError as error:  # such as a full disk: the training is worth more than this save
             if self._failure is None:
-                logger.warning("%s", not_saved(self._files.folder, cause(error)))
+                why = not_saved(self._files.folder, cause(error), advice(error))
+                logger.warning("%s", why)
             self._failure = error
         else:
             self._failure = None
