@@ -3,7 +3,8 @@
 Between two steps of a training much of its memory is free: what a step computes with is given back,
 and taken again by the next. A copy that was made in that room would have the program killed some
 milliseconds later. So the most memory that this process ever had counts as taken, without what
-copies had of it; of what is left `ROOM_SHARE` may be used.
+copies had of it; of what is left `ROOM_SHARE` may be used. Other processes of the pod count with
+what they have now: what they take again is not known.
 
 Shared memory is left out of that sum, as the system tells its size now and not its size then: what
 lies there is taken now, and it is not expected to come and go with steps. What did go, and what a

@@ -9,10 +9,11 @@ from a copy of the state that was taken between two steps, as
 of what waited: the training never waits for a disk. One that is full or hangs holds nothing up: the
 write is tried again, and those before it stay.
 
-A copy is made only where the pod has memory for it beside what the program takes again in its next
-step (`penstock.data.spare_memory`). Where it has none, the state is written out of the training's
-own tensors while the training waits (`penstock.trainer.snapshot.lent`), or left out where the one
-before it is still being written; either is one line of the log. A job is never killed for a copy.
+A copy is made only where the pod has memory for it beside what this process takes again in its next
+step (`penstock.data.spare_memory`); what others of the pod take again is not known. Where it has
+none, the state is written out of the training's own tensors while the training waits
+(`penstock.trainer.snapshot.lent`), or left out where the one before it is still being written;
+either is one line of the log. A training of one process is not killed for a copy.
 
 Under an agent the copy itself is a snapshot that survives the process, and the first to be taken up
 again. Whatever is taken up is read once, and checked while it is.
