@@ -84,7 +84,7 @@ class SnapshotMemory:
             os.register_at_fork(after_in_child=lambda: (method := close()) and method())
             size = os.fstat(descriptor).st_size
             if size > slots.HEAD_BYTES:
-                self._attach()
+                self._flat = _mapped(self._descriptor)
                 if added is not None:
                     self._copies = max(1, min(slots.SLOTS, added // slots.capacity(size)))
 
@@ -179,11 +179,6 @@ class SnapshotMemory:
 
     # ------------------------------------------------------------------ inside
 
-    def _attach(self) -> None:
-        # Python's mmap keeps a descriptor of its own, and with it the lock, in forked processes.
-        path, size = f"/proc/self/fd/{self._descriptor}", os.fstat(self._descriptor).st_size
-        self._flat = torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
-
     def _bytes(self) -> memoryview:
         """Both slots; nothing before there are any."""
         return memoryview(b"") if self._flat is None else self._flat.numpy().data
@@ -242,7 +237,7 @@ class SnapshotMemory:
             self._unmap()  # before the larger ones are there: never both
             if self._descriptor >= 0:
                 os.ftruncate(self._descriptor, slots.HEAD_BYTES + slots.SLOTS * each)
-                self._attach()
+                self._flat = _mapped(self._descriptor)
             else:
                 # Shared, so that a process which is forked has no copy of what is written here.
                 own = mmap.mmap(-1, slots.HEAD_BYTES + slots.SLOTS * each)
@@ -327,6 +322,13 @@ def _open_alone(path: str) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _mapped(descriptor: int) -> torch.Tensor:
+    """The file of a descriptor as memory: uint8 of shape ``(bytes,)``."""
+    # Python's mmap keeps a descriptor of its own, and with it the lock, in forked processes.
+    path, size = f"/proc/self/fd/{descriptor}", os.fstat(descriptor).st_size
+    return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
 
 
 def _parts(packed: PackedState, low: int) -> tuple[tuple[int, int], ...]:
