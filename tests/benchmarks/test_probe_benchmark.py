@@ -34,7 +34,7 @@ def test_an_error_or_other_bits_are_a_missed_goal(
         found = a_profile(batch_size=16, step=Measured(step, step, step, 1))
         profile.write_text(found.dumps())
         seen = digest if way == probe.PROFILED else "a"
-        return {"rate": 1600.0, "seconds": 2.0, "digest": seen}
+        return {"rate": 1600.0, "faults": 0.0, "seconds": 2.0, "digest": seen}
 
     monkeypatch.setattr(probe, "run", run)
     monkeypatch.setattr("sys.argv", ["probe", "--rounds", "1", "--json"])
@@ -58,7 +58,7 @@ def test_no_more_rounds_than_the_figures_need_and_each_is_told(
     def run(case: probe.Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
         profile.write_text(a_profile(batch_size=16, step=Measured(0.01, 0.01, 0.01, 1)).dumps())
         rate = left.pop(0) if way == probe.REPLAYED else 1000.0
-        return {"rate": rate, "seconds": 2.0, "digest": "a"}
+        return {"rate": rate, "faults": 0.0, "seconds": 2.0, "digest": "a"}
 
     monkeypatch.setattr(probe, "run", run)
     monkeypatch.setattr("sys.argv", ["probe", "--rounds", "3", "--json"])
