@@ -3,8 +3,10 @@
 The Brain's part of `benchmarks.scale`. Each of ``replicas`` processes of ``penstock brain`` has the
 same database, as the chart's Deployment has it. Jobs send samples as trainers do: a sample is sent
 again, after the client's own pauses, until it is acknowledged. In the place of the Service a job
-keeps to one replica while its calls succeed, and otherwise takes any of them by chance, the dead
-one too, since nobody tells it: a Service takes a dead pod out of its endpoints.
+keeps to one replica while its calls succeed, and otherwise takes any endpoint by chance: the dead
+one, too, until ``endpoints_seconds`` after the kill. A kubelet sees within a second that a
+container has ended, and endpoints follow; of a node that is lost nobody hears for 40 s
+(``--node-monitor-grace-period``).
 
 Measured are the latencies before the kill; then, from the kill (SIGKILL) on, the longest time from
 a sample's first attempt until it was acknowledged, and the time until the others administer all
@@ -36,6 +38,8 @@ Json = dict[str, Any]
 SAMPLES_GOAL_MS: Final = 100.0
 MEMORY_GOAL_MB: Final = 500.0
 TAKEOVER_GOAL_SECONDS: Final = 15.0
+ENDPOINTS_SECONDS: Final = 5.0
+"""A dead replica is an endpoint for so long."""
 AFTER_SECONDS: Final = 30.0
 """Jobs send on for so long after the kill, at least."""
 GIVE_UP_SECONDS: Final = 60.0
@@ -49,6 +53,7 @@ class Senders:
     """All jobs, and what became of their samples. Times are those of the monotonic clock."""
 
     replicas: Sequence[Load]
+    endpoints_seconds: float = ENDPOINTS_SECONDS
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     killed_at: float = float("inf")
     acknowledged: int = 0
@@ -71,6 +76,11 @@ class Senders:
             due += interval
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
+    def _endpoint(self, rng: random.Random) -> int:
+        """Any of the endpoints; the first replica is the one that is killed."""
+        gone = time.monotonic() - self.killed_at > self.endpoints_seconds
+        return rng.randrange(1 if gone else 0, len(self.replicas))
+
     async def _send(self, uid: str, body: bytes, replica: int, rng: random.Random) -> int:
         """Send one sample until it is acknowledged; the replica that did."""
         began, attempt, path = time.monotonic(), 1, f"/v1/jobs/{uid}/samples"
@@ -87,7 +97,7 @@ class Senders:
             self.again += 1
             await asyncio.sleep(self.retry.pause_seconds(attempt, rng))
             attempt += 1
-            replica = rng.randrange(len(self.replicas))
+            replica = self._endpoint(rng)
         self.acknowledged += 1
         if now <= self.killed_at:
             self.before.seconds.append(now - began)
@@ -104,6 +114,7 @@ async def measure(
     after: float = AFTER_SECONDS,
     interval: float = 15.0,
     ranks: int = 20,
+    endpoints_seconds: float = ENDPOINTS_SECONDS,
     seed: int = 0,
     within: float = 120.0,
     say: Callable[[str], None] = lambda _: None,
@@ -117,6 +128,7 @@ async def measure(
         after: from the kill to the last sample; two intervals at least.
         interval: of each job, from sample to sample.
         ranks: workers of each sample.
+        endpoints_seconds: from the kill until no call is sent to the dead replica.
         seed: of the jobs' offsets.
         within: in so many seconds all jobs have an administrator, before and after the kill.
 
@@ -139,7 +151,7 @@ async def measure(
             connector=aiohttp.TCPConnector(limit=256),
         ) as session:
             loads = [Load(url, process, session) for url, process in servers]
-            senders = Senders(loads)
+            senders = Senders(loads, endpoints_seconds)
             say(f"{jobs} jobs are registered")
             uids = await register(loads[0], jobs, "job")
             say("all jobs find an administrator")
@@ -169,6 +181,7 @@ async def measure(
         "replicas": replicas,
         "interval_seconds": interval,
         "ranks": ranks,
+        "endpoints_seconds": endpoints_seconds,
         "samples": senders.acknowledged,
         "samples_lost": senders.given_up + senders.acknowledged - kept,
         "sent_again": senders.again,

@@ -196,14 +196,31 @@ def beyond(row: Json, each: Json, of: int) -> Json:
     }
 
 
-def brains_of(jobs: int, replicas: int, interval: float, seed: int) -> Json:
+def sizes_of(text: str) -> list[int]:
+    """Numbers of jobs, divided by commas."""
+    return [int(word) for word in text.split(",")]
+
+
+def brains_of(jobs: int, options: argparse.Namespace) -> Json:
     """The Brain's part; each of its phases is named, too."""
     begun = time.perf_counter()
 
     def say(what: str) -> None:
-        print(f"{replicas} Brains, {time.perf_counter() - begun:.0f} s: {what}", file=sys.stderr)
+        print(
+            f"{options.brain_replicas} Brains, {time.perf_counter() - begun:.0f} s: {what}",
+            file=sys.stderr,
+        )
 
-    row = asyncio.run(brain_replicas.measure(jobs, replicas, interval=interval, seed=seed, say=say))
+    row = asyncio.run(
+        brain_replicas.measure(
+            jobs,
+            options.brain_replicas,
+            interval=options.brain_interval,
+            endpoints_seconds=options.brain_endpoints_seconds,
+            seed=options.seed,
+            say=say,
+        )
+    )
     print(table([row]), file=sys.stderr, flush=True)
     return row
 
@@ -225,20 +242,24 @@ def goals_of(rows: Sequence[Json]) -> list[Goal]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--sizes", help="numbers of jobs, divided by commas")
+    parser.add_argument("--sizes", type=sizes_of, help="numbers of jobs, divided by commas")
     parser.add_argument("--of", type=int, default=10_000, help="of so many jobs an estimate")
     parser.add_argument("--pods-per-job", type=int, default=10)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--brain-replicas", type=int, default=0, help="Brains; 0 leaves them out")
-    parser.add_argument("--brain-jobs", type=int, help="that send samples to them")
+    parser.add_argument("--brain-jobs", type=sizes_of, help="numbers of jobs that send samples")
     parser.add_argument("--brain-interval", type=float, default=15.0, help="from sample to sample")
+    parser.add_argument(
+        "--brain-endpoints-seconds",
+        type=float,
+        default=brain_replicas.ENDPOINTS_SECONDS,
+        help="from the kill of a Brain until nobody calls it",
+    )
     parser.add_argument("--no-controllers", action="store_true", help="the Brain's part alone")
     parser.add_argument("--seed", type=int, default=0, help="of the pauses of users")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    sizes = [options.jobs // 4, options.jobs // 2, options.jobs]
-    if options.sizes:
-        sizes = sorted(int(word) for word in options.sizes.split(","))
+    sizes = sorted(options.sizes or [options.jobs // 4, options.jobs // 2, options.jobs])
     if options.no_controllers:
         sizes = []
     if options.brain_replicas == 1 or (options.no_controllers and not options.brain_replicas):
@@ -251,9 +272,9 @@ def main() -> int:
         load.append(os.getloadavg()[0])
     brains = []
     if options.brain_replicas:
-        jobs = options.brain_jobs or options.jobs
-        brains.append(brains_of(jobs, options.brain_replicas, options.brain_interval, options.seed))
-        load.append(os.getloadavg()[0])
+        for jobs in options.brain_jobs or [options.jobs]:
+            brains.append(brains_of(jobs, options))
+            load.append(os.getloadavg()[0])
     each = per_job(rows) if rows else None
     result = {
         "seed": options.seed,

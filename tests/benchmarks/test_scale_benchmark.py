@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
+import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -93,6 +97,18 @@ def test_each_goal_of_the_brains_can_be_missed(name: str, got: float) -> None:
     assert all(goal.ok for goal in brain_replicas.goals_of(BRAINS))
     missed = [goal.name for goal in brain_replicas.goals_of({**BRAINS, name: got}) if not goal.ok]
     assert missed == [f"{name}, 2 Brains, 1000 jobs"]
+
+
+def test_a_dead_brain_is_called_until_it_is_no_endpoint_any_more() -> None:
+    rng = random.Random(1)
+    senders = brain_replicas.Senders([Mock(), Mock(), Mock()], endpoints_seconds=5)
+    for killed_at, chosen in (
+        (math.inf, {0, 1, 2}),
+        (time.monotonic(), {0, 1, 2}),
+        (time.monotonic() - 6, {1, 2}),
+    ):
+        senders.killed_at = killed_at
+        assert {senders._endpoint(rng) for _ in range(100)} == chosen
 
 
 @pytest.mark.e2e
