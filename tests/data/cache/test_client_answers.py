@@ -26,7 +26,7 @@ CONTENT = bytes(range(250)) * 20
 def answering(answer: Answer) -> Iterator[str]:
     """Somebody at a cache's socket, which has that name."""
     place = f"@penstock-test-{os.urandom(8).hex()}"
-    threads = []
+    threads, lines = [], []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{place[1:]}")
         listener.listen()
@@ -49,6 +49,7 @@ def answering(answer: Answer) -> Iterator[str]:
                     sock, _ = listener.accept()
                 except OSError:
                     return
+                lines.append(sock)
                 threads.append(threading.Thread(target=serve, args=(sock,)))
                 threads[-1].start()
 
@@ -58,6 +59,10 @@ def answering(answer: Answer) -> Iterator[str]:
             yield place
         finally:
             listener.shutdown(socket.SHUT_RDWR)
+            accepting.join(20)
+            for sock in lines:
+                with contextlib.suppress(OSError):  # closed by its thread
+                    sock.shutdown(socket.SHUT_RDWR)
             for thread in (accepting, *threads):
                 thread.join(20)
                 assert not thread.is_alive()
