@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -177,11 +177,11 @@ class Planner:
                     uid,
                     await samples.sharing(job.namespace, now - share_figures.HEARD_SECONDS),
                 ),
-                spending=await spending_of(
-                    session, registration.description, records, self._settings.prices, now
-                ),
             )
             pinned = await _pinned_roles(session, job)
+        spending = await spending_of(
+            self._database, registration.description, records, self._settings.prices, now
+        )
         if settled:
             async with self._database.write() as session:
                 for number, at in settled.items():
@@ -189,7 +189,7 @@ class Planner:
         case = Case(
             job=registration.description,
             limits=limits(self.limits_of(registration, await self.largest_node())),
-            record=record,
+            record=replace(record, spending=spending),
             trigger=trigger,
             policy=self._settings.policy(registration.description.strategy),
             shard_weights=_shard_weights(plans),

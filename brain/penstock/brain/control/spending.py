@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
 from penstock.base.enums import Role
 from penstock.base.steps_left import steps_left
 from penstock.brain.configuration import PriceSettings
@@ -21,6 +19,7 @@ from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.model.spent import GIB, Spent, load, of_columns, total
 from penstock.brain.planning import JobDescription, Prediction, RolePods, Sample, Spending
 from penstock.brain.rank_columns import unpack
+from penstock.brain.store.database import Database
 from penstock.brain.store.rollups import spent_pages
 
 ENOUGH_SAMPLES: Final = 3
@@ -32,7 +31,7 @@ _NINETY: Final = 1.645 * 1.25
 
 
 async def spending_of(
-    session: AsyncSession,
+    database: Database,
     job: JobDescription,
     samples: Sequence[SampleRecord],
     prices: PriceSettings | None,
@@ -41,7 +40,7 @@ async def spending_of(
     """What goes into the cost of a job; None without a budget or prices."""
     if job.budget is None or prices is None:
         return None
-    amount = priced(await _spent(session, job.uid, now), prices)
+    amount = priced(await _spent(database, job.uid, now), prices)
     assert amount is not None, "there are prices"
     newest = samples[-1] if samples else None
     done = newest.step if newest else 0
@@ -78,10 +77,11 @@ def speed(samples: Sequence[SampleRecord | Sample]) -> Prediction | None:
     )
 
 
-async def _spent(session: AsyncSession, uid: str, now: float) -> Spent:
+async def _spent(database: Database, uid: str, now: float) -> Spent:
     parts: list[Spent] = []
-    async for page in spent_pages(session, 0.0, now, uids=[uid]):
-        parts += [total(load(row.spent).values()) for row in page]
+    async with database.read_pages() as session:
+        async for page in spent_pages(session, 0.0, now, uids=[uid]):
+            parts += [total(load(row.spent).values()) for row in page]
     return total(parts)
 
 

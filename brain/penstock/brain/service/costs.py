@@ -139,7 +139,7 @@ class CostService:
             )
         sums: dict[Key, Spent] = {}
         rows = 0
-        async with self._database.read() as session:
+        async with self._database.read_pages() as session:
             async for page in spent_pages(session, since, until, namespace):
                 rows += len(page)
                 if rows > MOST_ROWS:

@@ -64,7 +64,7 @@ class ForecastService:
     ) -> Forecast:
         """What is to be expected of a job; ``namespace``: of which jobs count, None: of all."""
         now = self._clock()
-        async with self._database.read() as session:
+        async with self._database.read_pages() as session:
             jobs = await PastJobs(session).succeeded(
                 signature, strategy, now - LOOK_BACK_SECONDS, MOST_JOBS, namespace
             )

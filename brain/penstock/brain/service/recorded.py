@@ -97,7 +97,7 @@ class RecordedService:
         """
         sums: dict[str, _Sums] = {}
         rows = 0
-        async with self._database.read() as session:
+        async with self._database.read_pages() as session:
             registered = await Jobs(self._database, session).registered(start, end)
             first = await first_minutes(session, start, end)
             async for page in trained_pages(session, start, end):

@@ -1,14 +1,17 @@
-"""Connections to SQLite (WAL) or PostgreSQL, and the one way to open a transaction.
+"""Connections to SQLite (WAL) or PostgreSQL, and the ways to read and to write.
 
-`Database.read` sees a consistent state and writes nothing; `Database.write` commits when its block
-ends and rolls back when it raises. On SQLite a writer takes the lock before it reads (BEGIN
-IMMEDIATE), since one that upgrades later can fail at any moment; writers of one process queue in
-the event loop rather than in SQLite's busy loop.
+`Database.read` and `Database.read_pages` write nothing; `Database.write` commits when its block
+ends and rolls back when it raises. Whoever reads on SQLite sees one state; on PostgreSQL each
+statement sees what is committed by then, as in any transaction of PostgreSQL's default isolation,
+so that `read` needs no transaction there, nor the two messages that begin and end one. On SQLite a
+writer takes the lock before it reads (BEGIN IMMEDIATE), since one that upgrades later can fail at
+any moment; writers of one process queue in the event loop rather than in SQLite's busy loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -17,11 +20,14 @@ from typing import Any, Final
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 _WRITE: Final = "penstock_write"
+_USED: Final = "penstock_used"
 _BUSY_MILLISECONDS: Final = 10_000
+UNUSED_SECONDS: Final = 1.0
+"""A connection that nobody has used for so long is tried before it is used again."""
 
 
 class DatabaseError(Exception):
@@ -64,13 +70,17 @@ class Database:
             # six statements. It waits instead.
             max_overflow=0,
             pool_timeout=30,
-            pool_pre_ping=not self.is_sqlite,
             connect_args={"timeout": 10} if not self.is_sqlite else {},
         )
         if self.is_sqlite:
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
             event.listen(self._engine.sync_engine, "connect", self._remember_file)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+            self._reading = self._engine
+        else:
+            event.listen(self._engine.sync_engine, "checkin", _note_use)
+            event.listen(self._engine.sync_engine, "checkout", self._try_connection)
+            self._reading = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._writing = self._engine.execution_options(**{_WRITE: True})
         self._lock = asyncio.Lock()
         self._file: tuple[int, int] | None = None
@@ -81,7 +91,13 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        """A transaction that only reads."""
+        """For statements that only read."""
+        async with AsyncSession(self._reading, expire_on_commit=False, autoflush=False) as session:
+            yield session
+
+    @asynccontextmanager
+    async def read_pages(self) -> AsyncIterator[AsyncSession]:
+        """A transaction that only reads, for what is streamed page by page: a cursor needs one."""
         async with AsyncSession(self._engine, expire_on_commit=False, autoflush=False) as session:
             yield session
 
@@ -110,6 +126,22 @@ class Database:
                 "what it writes now is lost when it ends; restart it"
             )
 
+    def _try_connection(self, connection: Any, record: Any, _proxy: Any) -> None:
+        """Find out whether the server still knows a connection that nobody has used for long.
+
+        One in steady use says so itself; to ask before each use cost a twentieth of the Brain.
+        """
+        used = record.info.get(_USED)
+        if used is None or time.monotonic() - used < UNUSED_SECONDS:
+            return
+        dialect = self._engine.dialect
+        try:
+            dialect.do_ping(connection)
+        except dialect.loaded_dbapi.Error as error:
+            if dialect.is_disconnect(error, connection, None):
+                raise InvalidatePoolError from error  # the pool opens others
+            raise
+
     def _remember_file(self, _connection: Any, _record: Any) -> None:
         if self._file is None:
             self._file = self._file_at_path()
@@ -129,6 +161,10 @@ class Database:
     def engine(self) -> AsyncEngine:
         """For migrations."""
         return self._engine
+
+
+def _note_use(_connection: Any, record: Any) -> None:
+    record.info[_USED] = time.monotonic()
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
