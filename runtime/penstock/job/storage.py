@@ -19,6 +19,9 @@ from penstock.job.folder_mark import FolderInUseError
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 15.0)
 LAST_SECONDS: Final = 600.0
 """How long the trained model is tried to be saved at the end; and how long one write may take."""
+STALLED_SECONDS: Final = 30.0
+"""For so long a disk may take nothing of what the training waits for."""
+TOO_SLOW: Final = "the disk takes too little, and there is no memory for a copy"
 MEND: Final = "make room there, or mend the disk"
 
 _MAY_HEAL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})

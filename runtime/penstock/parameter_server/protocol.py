@@ -20,7 +20,8 @@ The life of a layout, in the trainer's orders to servers:
 A BUILD that was given up never comes again under its number: what it has taken in may be torn.
 
 A save goes the same way: HALT, FREEZE with ``snapshot`` set (each server copies its partitions),
-SERVE; the chief then reads the copies while the training goes on.
+SERVE; the chief then reads the copies while the training goes on. Where a server has no memory for
+a copy all stay frozen until the chief has read the partitions themselves.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class ServerReport(Message):
     layout: Layout | None = None  # the one it holds; None while EMPTY
     built: Count = 0  # number of the next layout, once it has all of that
     snapshot: Count | None = None  # the snapshot that it holds
+    uncopied: Count | None = None  # the one for which it has no memory
     applied: Applied = Applied()
     spec: ModelSpec | None = None  # the model that it holds, for a trainer that has forgotten
     data: DataSpec | None = None  # that it is trained on: what slots are numbers of
@@ -184,6 +186,7 @@ class WorkerReport(Message):
     saves: bool = False  # whether it has a folder for checkpoints
     save_every_slots: Count = 0  # 0: only at the end
     filled: Count = 0  # number of the layout that it has filled, as chief
+    read: Count | None = None  # the snapshot that it saves from frozen servers, and has read
     saved: Count | None = None  # the snapshot that it has saved, as chief
     lost: tuple[ServerId, ...] = ()  # servers that do not answer it
     dropped: Annotated[
@@ -194,6 +197,18 @@ class WorkerReport(Message):
     troubles: Troubles = ()
     seen_revision: Count = 0
     wait_seconds: Wait = 0.0
+
+
+class FrozenModel(Message):
+    """What a chief saves where there are no copies: what its servers hold, while nothing changes.
+
+    Attributes:
+        layout: the present one.
+        training_waits: workers go on when it has been read; else there is nothing to hurry for.
+    """
+
+    layout: Layout
+    training_waits: bool
 
 
 class WorkerReply(Message):
@@ -208,6 +223,7 @@ class WorkerReply(Message):
     fill: Layout | None = None  # chief: fill this one
     fill_checkpoint: Count | None = None  # from this checkpoint; None: afresh
     save: Count | None = None  # chief: write this snapshot of the present layout to disk
+    save_from: FrozenModel | None = None  # and read it there; None: servers have copies of it
     stay: bool = False  # if it is leaving: not yet, there is a checkpoint to be written
     over: bool = False  # the job is done and its servers have gone: there is nothing left to do
     message: Text = ""

@@ -39,6 +39,7 @@ from penstock.job.storage import (
     LAST_SECONDS,
     MEND,
     RETRY_SECONDS,
+    TOO_SLOW,
     Backoff,
     advice,
     cause,
@@ -187,7 +188,7 @@ class CheckpointDir:
             self.wait()
         elif kept.lent is not None and not last and not kept.lent.wait(self._write_seconds):
             with self._changed:
-                self._noted(kept, "the disk takes too little, and there is no memory for a copy")
+                self._noted(kept, TOO_SLOW)
                 self._drop()
 
     @property

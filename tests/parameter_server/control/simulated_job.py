@@ -74,7 +74,8 @@ class SimServer:
         self.building = Parameters()
         self.built = False
         self.snapshot: tuple[int, Parameters] | None = None
-        self.copying: int | None = None
+        self.has_room = True  # for a copy
+        self.uncopied: int | None = None
         self.seen = ("", 0)
         self.memory: int | None = None
         self.trouble = ""  # why it builds nothing
@@ -89,6 +90,7 @@ class SimServer:
             layout=self.layout,
             built=self.next.number if self.next is not None and self.built else 0,
             snapshot=self.snapshot[0] if self.snapshot else None,
+            uncopied=self.uncopied,
             applied=Applied.of(self.held.applied, self.held.pushes),
             spec=SPEC if self.layout is not None else None,
             data=self.data if self.layout is not None else None,
@@ -125,8 +127,12 @@ class SimServer:
         wanted = reply.snapshot
         if wanted is None or (self.snapshot and self.snapshot[0] != wanted):
             self.snapshot = None
+        self.uncopied = None
         if wanted is not None and self.snapshot is None and self.stage is ServerStage.FROZEN:
-            self.snapshot = (wanted, self.held.copy())
+            if self.has_room:
+                self.snapshot = (wanted, self.held.copy())
+            else:
+                self.uncopied = wanted
 
     def _take_up(self, order: ServerOrder, wanted: Layout | None) -> None:
         assert wanted is not None
@@ -192,6 +198,17 @@ class SimServer:
         return True
 
 
+class Reading:
+    """A chief's save of what the servers themselves hold."""
+
+    def __init__(self, layout: Layout, number: int) -> None:
+        self.layout = layout
+        self.number = number
+        self.unread = [server.id for server in layout.servers]
+        self.unsure = list(self.unread)  # whether they have changed since
+        self.whole = Parameters()
+
+
 class SimWorker:
     """One worker process."""
 
@@ -210,6 +227,9 @@ class SimWorker:
         self.filled = 0
         self.saved: int | None = None
         self.filling: tuple[Layout, Parameters, list[ServerId]] | None = None
+        self.full_at: set[int] = set()  # slots of checkpoints for which the disk has no room
+        self.reading: Reading | None = None
+        self.read: int | None = None
         self.failed = ""
         self.seen = 0
         self.leaving = False
@@ -256,6 +276,7 @@ class SimWorker:
             saves=self.world.saves,
             save_every_slots=self.world.save_every,
             filled=self.filled,
+            read=self.read,
             saved=self.saved,
             lost=tuple(lost),
             dropped={},
@@ -284,8 +305,13 @@ class SimWorker:
         at_it = self.filling[0].number if self.filling is not None else self.filled
         if reply.fill is not None and reply.fill.number not in (at_it, self.filled):
             self._begin_fill(reply.fill, reply.fill_checkpoint)
-        if reply.save is not None and reply.save != self.saved and reply.layout is not None:
-            self._save(reply.layout, reply.save)
+        known = self.saved if self.reading is None else self.reading.number
+        if reply.save is not None and reply.save != known:
+            if reply.save_from is not None:
+                self.failed = ""
+                self.reading = Reading(reply.save_from.layout, reply.save)
+            elif reply.layout is not None:
+                self._save(reply.layout, reply.save)
 
     def _begin_fill(self, layout: Layout, checkpoint: int | None) -> None:
         self.failed = ""
@@ -295,6 +321,9 @@ class SimWorker:
         self.filling = (layout, source, [server.id for server in layout.servers])
 
     def _save(self, layout: Layout, number: int) -> None:
+        if number in self.full_at:
+            self.failed = "No space left on device"
+            return
         whole = Parameters()
         for server in layout.servers:
             sim = self.world.find(server.id)
@@ -306,19 +335,42 @@ class SimWorker:
             if whole.applied:
                 assert whole.applied == copy.applied, "snapshots differ"
             whole.applied, whole.pushes = copy.applied, copy.pushes
-        assert len(whole.partitions) == PARTITIONS
-        assert whole.applied.total == number
-        self.world.files[number] = whole
+        self.world.write(number, whole)
         self.saved, self.failed = number, ""
 
     def step(self) -> None:
         """The smallest next thing that this worker does apart from asking the trainer."""
-        if self.filling is not None:
+        if self.reading is not None:
+            self._read_on(self.reading)
+        elif self.filling is not None:
             self._fill_on()
         elif self.working is not None:
             self._push_on()
         elif self.ahead and self.layout is not None:
             self._begin()
+
+    def _read_on(self, reading: Reading) -> None:
+        """Read one server, ask one whether it has changed, or write the file."""
+        if self.read is not None:
+            self.world.write(reading.number, reading.whole)
+            self.saved, self.failed = reading.number, ""
+            self.reading = self.read = None
+            return
+        left = reading.unread or reading.unsure
+        server = self.world.find(left.pop(0))
+        layout = server.layout if server is not None else None
+        if server is None or layout is None or layout.number != reading.layout.number:
+            self.failed, self.reading = "a server has gone on", None
+        elif server.held.applied.total != reading.number:
+            self.failed, self.reading = "a server was changed", None
+        elif left is reading.unread and server.stage is not ServerStage.FROZEN:
+            self.failed, self.reading = "a server is not frozen", None
+        elif left is reading.unread:
+            copy = server.held.copy()
+            reading.whole.partitions.update(copy.partitions)
+            reading.whole.applied, reading.whole.pushes = copy.applied, copy.pushes
+        elif not left:
+            self.read = reading.number
 
     def _fill_on(self) -> None:
         assert self.filling is not None
@@ -487,6 +539,14 @@ class World:
             f"does not get on: {servers.summary(self.now)}; {servers.message(self.now)}; "
             f"leases {ledger.leases() if ledger else None}; refusals {self.refusals[-3:]}"
         )
+
+    def write(self, number: int, whole: Parameters) -> None:
+        """A chief's checkpoint gets its name."""
+        assert len(whole.partitions) == PARTITIONS
+        assert whole.applied.total == number
+        for partition, slots in whole.partitions.items():
+            assert RangeSet((slot, slot + 1) for slot in slots) == whole.applied, partition
+        self.files[number] = whole
 
     # ------------------------------------------------------------------ what must hold
 

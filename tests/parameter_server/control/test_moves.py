@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.parameter_server.control.state import Phase
 from penstock.parameter_server.protocol import ServerStage
 from tests.parameter_server.control.simulated_job import World
 
@@ -190,3 +191,79 @@ def test_workers_that_are_all_drained_at_the_end_leave_the_save_to_others(restar
     world.add_worker(0, incarnation=1)
     world.run()
     world.check_end()
+
+
+def test_servers_without_memory_for_copies_are_saved_while_all_stands_still() -> None:
+    world = running(servers=2)
+    world.servers[0].has_room = False
+    phases = set()
+    for _ in range(2000):
+        world.round()
+        world.check()
+        phases.add(world.trainer.servers.state.phase)
+        if world.trainer.done():
+            break
+    world.check_end()
+    assert Phase.SAVING in phases
+    assert max(world.files) == world.slots
+    assert len(world.files) > 1, "not at the end alone"
+
+
+def test_a_chief_that_dies_while_it_reads_frozen_servers_is_followed_by_another() -> None:
+    world = running(servers=2, workers=2)
+    world.servers[0].has_room = False
+    while world.trainer.servers.state.phase is not Phase.SAVING:
+        world.round()
+    while not (reading := [worker for worker in world.workers if worker.reading is not None]):
+        world.round()
+    reading[0].alive = False
+    world.run()
+    world.check_end()
+
+
+def test_a_save_of_frozen_servers_that_is_too_late_lets_the_training_go_on_and_leaves_no_file() -> (
+    None
+):
+    world = running(servers=1, workers=1, slots=80)
+    world.servers[0].has_room = False
+    while world.workers[0].reading is None:
+        world.round()
+    number = world.workers[0].reading.number
+    for _ in range(140):  # the disk hangs
+        world.tick(5)
+        world.workers[0].exchange()
+        world.server_exchange(world.servers[0])
+    assert world.servers[0].stage is ServerStage.SERVING
+    assert "did not save in 600 s" in world.trainer.servers.save_error
+    assert world.servers[0].push(world.servers[0].layout.number, number)  # by another worker
+    while world.workers[0].reading is not None:
+        world.workers[0].step()
+    assert number not in world.files
+
+
+def test_a_trained_model_is_tried_to_be_saved_for_as_long_as_somebody_may_make_room() -> None:
+    world = running(save_every=6)
+    full = set(range(1, world.slots + 1))
+    for worker in world.workers:
+        worker.full_at = full
+    while not world.trainer.state.ledger.finished:
+        world.round()
+    for _ in range(1000):
+        world.round(0.5)
+    assert not world.trainer.servers.at_end
+    full.clear()
+    world.run()
+    world.check_end()
+
+
+def test_one_that_cannot_be_saved_ends_the_job_with_what_there_is() -> None:
+    world = running(save_every=6)
+    for worker in world.workers:
+        worker.full_at = set(range(1, world.slots + 1))
+    for _ in range(4000):
+        world.round(0.5)
+        if world.trainer.done():
+            break
+    assert world.trainer.servers.at_end
+    assert not world.files
+    assert "No space left" in world.trainer.servers.save_error

@@ -72,6 +72,12 @@ class Chaos:
                 self.world.add_server(self.rank)
                 self.rank += 1
 
+    def memory_becomes_short(self, pick: int) -> None:
+        """A server has none for a copy any more, or has some again."""
+        if servers := self.world.live_servers():
+            server = servers[pick % len(servers)]
+            server.has_room = not server.has_room
+
     def fewer_are_wanted(self, pick: int) -> None:
         self.world.set_cap(1 + pick % 4)
 
@@ -146,6 +152,7 @@ ROUGH = [
     "server_is_replaced",
     "server_drains",
     "servers_come",
+    "memory_becomes_short",
     "fewer_are_wanted",
     "as_many_as_there_are",
     "worker_dies",

@@ -317,7 +317,10 @@ def test_no_snapshot_is_made_for_which_the_pod_has_no_memory(
         patch.setattr(Store, "snapshot", fails)
         server.order(ServerOrder.FREEZE, layout=layout, snapshot=5)
         eventually(lambda: "no memory for a copy" in server.shard.status().trouble)
+        assert server.shard.status().uncopied == 5
+        assert server.partitions()
     server.serve(layout)
+    assert server.shard.status().uncopied is None
     server.push(9)
     server.order(ServerOrder.FREEZE, layout=layout, snapshot=6)
     eventually(lambda: server.shard.status().snapshot == 6)

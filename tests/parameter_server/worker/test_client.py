@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from penstock.data.errors import TooLargeError
+from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import DataSpec
 from penstock.parameter_server.arrays import Gradients, Rows
 from penstock.parameter_server.connection import Connection
 from penstock.parameter_server.layout import Layout
-from penstock.parameter_server.protocol import ServerOrder
+from penstock.parameter_server.protocol import FrozenModel, ServerOrder
 from penstock.parameter_server.server.storage.staleness import Gate
 from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import (
@@ -28,7 +30,7 @@ from penstock.parameter_server.spec import (
     SpaceSpec,
     TableSpec,
 )
-from penstock.parameter_server.worker.checkpoint import CheckpointError, ModelFiles
+from penstock.parameter_server.worker.checkpoint import CheckpointError, ModelFiles, Saved
 from penstock.parameter_server.worker.chief import Filler, Save
 from penstock.parameter_server.worker.client import ParameterClient, Pushed, Routes, ServersError
 from tests.parameter_server.running_servers import TOKEN, RunningServer, running
@@ -357,6 +359,95 @@ def test_a_save_whose_servers_go_is_an_error_and_leaves_no_file(
     assert save.ended
     assert save.error is not None
     assert not list(tmp_path.iterdir())
+
+
+def frozen(there: RunningServer) -> FrozenModel:
+    return FrozenModel(layout=there.present(), training_waits=True)
+
+
+def test_a_model_without_copies_is_read_while_it_is_frozen(
+    there: RunningServer, servers: ParameterClient, tmp_path: Path
+) -> None:
+    files = ModelFiles(tmp_path, SPEC, DATA)
+    for slot in range(5):
+        push(servers, slot)
+    there.order(ServerOrder.FREEZE)
+    save = Save(SPEC, TOKEN, "worker-0.0", files, there.present(), 5, frozen(there))
+    save.wait(10)
+    assert (save.ended, save.error, save.slots, save.read) == (True, None, 5, True)
+    assert not save.holds_up
+    there.order(ServerOrder.SERVE)
+    push(servers, 5)
+    there.start(3)
+    there.fill(lambda layout: filler(files).fill(layout, 5), 1, 3)
+    saved = alone()
+    for slot in range(5):
+        push(saved, slot)
+    assert_same(servers, saved)
+
+
+@pytest.mark.parametrize("when", [0, 1, 9, SPEC.partitions])
+def test_a_model_that_goes_on_while_it_is_read_leaves_no_file(
+    there: RunningServer,
+    servers: ParameterClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    when: int,
+) -> None:
+    """Whether one batch was trained meanwhile, and even where all stands still again since."""
+    files = ModelFiles(tmp_path, SPEC, DATA)
+    for slot in range(5):
+        push(servers, slot)
+    write = ModelFiles.write
+
+    def goes_on(files: ModelFiles, applied: RangeSet, pushes: int, parts: Any) -> Saved:
+        def watched() -> Iterator[Any]:
+            for count in range(SPEC.partitions + 1):
+                if count == when:
+                    there.order(ServerOrder.SERVE)
+                    push(servers, 5)
+                    there.order(ServerOrder.FREEZE)
+                part = next(parts, None)
+                if part is None:
+                    return
+                yield part
+
+        return write(files, applied, pushes, watched())
+
+    monkeypatch.setattr(ModelFiles, "write", goes_on)
+    there.order(ServerOrder.FREEZE)
+    save = Save(SPEC, TOKEN, "worker-0.0", files, there.present(), 5, frozen(there))
+    save.wait(10)
+    assert save.ended
+    assert re.search("6 batches instead of 5|read while nothing changes them", save.failure)
+    assert not list(tmp_path.glob("slots-*"))
+
+
+def test_a_save_of_frozen_servers_that_was_left_writes_no_file(
+    there: RunningServer, servers: ParameterClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ModelFiles(tmp_path, SPEC, DATA)
+    push(servers, 0)
+    hangs, mended, write = threading.Event(), threading.Event(), ModelFiles.write
+
+    def hanging(files: ModelFiles, applied: RangeSet, pushes: int, parts: Any) -> Saved:
+        hangs.set()
+        assert mended.wait(30)
+        return write(files, applied, pushes, parts)
+
+    monkeypatch.setattr(ModelFiles, "write", hanging)
+    there.order(ServerOrder.FREEZE)
+    save = Save(SPEC, TOKEN, "worker-0.0", files, there.present(), 1, frozen(there))
+    assert hangs.wait(10)
+    assert not save.is_stalled(60)
+    assert save.is_stalled(0)
+    save.abandon()
+    assert "the disk takes too little" in save.failure
+    mended.set()
+    save.wait(10)
+    assert save.ended
+    assert save.slots is None
+    assert not list(tmp_path.glob("slots-*"))
 
 
 def test_a_checkpoint_that_is_gone_is_said(there: RunningServer, tmp_path: Path) -> None:

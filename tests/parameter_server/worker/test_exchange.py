@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import DataSpec, MemberId
 from penstock.parameter_server.arrays import Gradients
 from penstock.parameter_server.control.records.checkpointing import CheckpointSchedule
@@ -28,7 +31,8 @@ from penstock.parameter_server.spec import (
     TableSpec,
 )
 from penstock.parameter_server.worker import duties
-from penstock.parameter_server.worker.checkpoint import ModelFiles
+from penstock.parameter_server.worker.checkpoint import ModelFiles, Saved
+from penstock.parameter_server.worker.chief import Save
 from penstock.parameter_server.worker.client import ServersError
 from penstock.parameter_server.worker.trainer_client import LeavingError, WorkerError
 from penstock.parameter_server.worker.worker import Worker
@@ -210,11 +214,11 @@ def test_a_chief_that_cannot_save_is_heard_while_it_trains_and_tries_again(
     assert [path.name for path in folder.glob("slots-*")] == [f"slots-{saves.saved:012d}.penstock"]
 
 
-def test_a_trained_model_that_cannot_be_saved_is_an_error_at_once(
+def test_a_trained_model_that_cannot_be_saved_is_an_error_in_the_end(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(duties, "SAVE_RETRY_SECONDS", 0.1)
-    job.coordinator.servers.state.checkpoints.timeouts = Timeouts(retry=0.2)
+    job.coordinator.servers.state.checkpoints.timeouts = Timeouts(retry=0.2, last=1.0)
     job.start_servers(1)
     folder = tmp_path / "model"
     folder.write_text("in the way")
@@ -224,6 +228,65 @@ def test_a_trained_model_that_cannot_be_saved_is_an_error_at_once(
     with pytest.raises(WorkerError, match=rf"not on disk in {folder}: .*{folder}"):
         worker.wait_for_save()
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("lacking", [0, 1], ids=["the first", "the second"])
+def test_where_a_server_has_no_memory_for_a_copy_the_model_is_saved_without_one(
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture, lacking: int
+) -> None:
+    job.start_servers(2)
+    job.servers[lacking]._shard.contents.snapshots._room.take = lambda _: False
+    workers = [job.worker(rank, folder=tmp_path, save_every_slots=8) for rank in range(2)]
+    with ThreadPoolExecutor() as pool:
+        assert sum(pool.map(train, workers)) == TOTAL
+    for worker in workers:
+        worker.wait_for_save()
+    assert (
+        len([text for text in caplog.messages if "written while the training waits" in text]) == 1
+    )
+    files = ModelFiles(tmp_path, model(), DATA)
+    assert files.list()[0].slots == TOTAL
+    assert len(files.list()) > 1
+    for saved in files.list():
+        file = files.open(saved)
+        counts = np.concatenate([file.partition(part)[0].ravel() for part in range(8)])
+        seen = saved.slots
+        assert sorted(counts.tolist())[-seen - 1 :] == [*[1.0] * seen, float(seen)]
+        assert file.pushes == seen
+
+
+def test_a_disk_that_takes_nothing_of_frozen_servers_lets_the_training_go_on(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, mended = threading.Event(), threading.Event()
+    write = ModelFiles.write
+
+    def hangs(files: ModelFiles, applied: RangeSet, pushes: int, parts: Any) -> Saved:
+        begun.set()
+        assert mended.wait(50)
+        return write(files, applied, pushes, parts)
+
+    monkeypatch.setattr(ModelFiles, "write", hangs)
+    monkeypatch.setattr(Save, "is_stalled", partialmethod(Save.is_stalled, seconds=0.2))
+    job.coordinator.servers.state.checkpoints.timeouts = Timeouts(retry=0.1)
+    job.start_servers(2)
+    job.servers[0]._shard.contents.snapshots._room.take = lambda _: False
+    worker = job.worker(folder=tmp_path, save_every_slots=8)
+    trained = []
+    while len(trained) < 20:  # it goes on, though the first checkpoint is due at 8
+        slot = worker.next_slot()
+        assert slot is not None
+        if worker.begin(slot) is not None:
+            worker.push(slot, [], None)
+            trained.append(slot)
+    assert begun.is_set()
+    assert "the disk takes too little" in job.coordinator.servers.save_error
+    assert list(tmp_path.glob("slots-*")) == []
+    mended.set()
+    train(worker)
+    worker.wait_for_save()
+    names = [path.name for path in tmp_path.iterdir() if path.suffix == ".penstock"]
+    assert names == [f"slots-{TOTAL:012d}.penstock"], "nothing of what went on was kept"
 
 
 def test_another_model_or_other_data_are_refused_by_name(job: Job) -> None:

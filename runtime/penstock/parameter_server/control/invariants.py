@@ -35,7 +35,7 @@ def _validate_layouts(state: State) -> None:
         assert state.recovery.ours, "a layout that was never served in this life"
         assert state.recovery.present == present.number, "another layout would be written down"
         assert state.restores >= present.restores, "a restore was forgotten"
-    halted = (Phase.HALTING, Phase.FREEZING, Phase.COPYING, Phase.BUILDING)
+    halted = (Phase.HALTING, Phase.FREEZING, Phase.COPYING, Phase.SAVING, Phase.BUILDING)
     if state.goal is not None:
         assert phase in halted, f"{state.goal} is pursued while {phase}"
     if phase in halted:
@@ -56,6 +56,8 @@ def _validate_saves(state: State) -> None:
     copies = saves.snapshot is not None and not saves.writing
     assert copies == (state.phase is Phase.COPYING), f"{state.phase} with {saves}"
     assert not (saves.writing and saves.snapshot is None), "nothing is written"
+    if state.phase is Phase.SAVING:
+        assert saves.writing, "everything stands still, and nothing is read"
     if saves.writing:
         assert state.layout is not None, "copies are written of what is not there"
         assert state.phase is not Phase.BUILDING, "copies are kept of what is given away"

@@ -8,6 +8,7 @@ from penstock.job.protocol import LeaseReply
 from penstock.parameter_server.control.machine import has_to_stay
 from penstock.parameter_server.control.state import Phase, State
 from penstock.parameter_server.protocol import (
+    FrozenModel,
     ServerOrder,
     ServerReply,
     ServerReport,
@@ -65,10 +66,18 @@ def worker_reply(
         fill=state.next if fills else None,
         fill_checkpoint=filling.checkpoint if filling is not None and fills else None,
         save=state.checkpoints.snapshot if saves else None,
+        save_from=_frozen_model(state) if saves else None,
         stay=has_to_stay(state, chief, now),
         over=state.phase is Phase.DONE,
         message=message(state, now),
     )
+
+
+def _frozen_model(state: State) -> FrozenModel | None:
+    """What the chief reads while nothing changes it; None: there are copies."""
+    if state.phase is not Phase.SAVING or state.layout is None:
+        return None
+    return FrozenModel(layout=state.layout, training_waits=state.checkpoints.training_waits)
 
 
 def message(state: State, now: float) -> str:
@@ -77,6 +86,8 @@ def message(state: State, now: float) -> str:
         return said
     if state.suspension.wanted:
         return "the job is suspended"
+    if state.phase is Phase.SAVING:
+        return "the model is being saved, and nothing may change it meanwhile"
     if state.layout is None:
         if state.next is not None:
             return f"layout {state.next.number} is being filled"

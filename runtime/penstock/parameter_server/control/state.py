@@ -41,6 +41,8 @@ class Phase(StrEnum):
         RECOVERING -> INITIALIZING -> OPENING -> SERVING -> HALTING -> FREEZING -> BUILDING
              |            ^             ^  ^                              |            |
              +------------|-------------+  +---------- COPYING <----------+            |
+                          |                |              v                            |
+                          |                +----------- SAVING                         |
                           |                +-------------------------------------------+
                           +-- from any phase with a layout of which a part is lost
     """
@@ -52,6 +54,7 @@ class Phase(StrEnum):
     HALTING = "halting"  # workers end what they have begun
     FREEZING = "freezing"  # until all servers stand still, and have applied the same slots
     COPYING = "copying"  # frozen, until every server has a copy to be saved
+    SAVING = "saving"  # frozen, until the chief has read what there is no memory to copy
     BUILDING = "building"  # frozen, until the owners of the next layout have taken over
     DONE = "done"  # the job is over: servers may go
 
@@ -62,6 +65,7 @@ ORDERS: Final = {
     Phase.HALTING: ServerOrder.HALT,
     Phase.FREEZING: ServerOrder.FREEZE,
     Phase.COPYING: ServerOrder.FREEZE,
+    Phase.SAVING: ServerOrder.FREEZE,
     Phase.BUILDING: ServerOrder.FREEZE,
     Phase.DONE: ServerOrder.SERVE,  # of the layout that is left; servers that report are told to go
 }
@@ -192,9 +196,19 @@ class State:
         ]
 
     def find_trouble(self, layout: Layout) -> str:
-        """What keeps a server from building its part; empty: nothing does."""
+        """What keeps a server from doing its part; empty: nothing does."""
+        return self._trouble(layout, uncopied=False)
+
+    def find_uncopied(self, layout: Layout) -> str:
+        """Which server has no memory for a copy, as it says so; empty: none."""
+        return self._trouble(layout, uncopied=True)
+
+    def _trouble(self, layout: Layout, *, uncopied: bool) -> str:
         for server in layout.servers:
             known = self.servers.get(server.id)
-            if known is not None and known.report.trouble and self.has_acknowledged(server.id):
-                return f"{server.id}: {known.report.trouble}"
+            if known is None or not self.has_acknowledged(server.id):
+                continue
+            report = known.report
+            if report.trouble and (report.uncopied is not None) == uncopied:
+                return f"{server.id}: {report.trouble}"
         return ""

@@ -38,6 +38,7 @@ class ServerStatus:
     layout: Layout | None
     built: int
     snapshot: int | None
+    uncopied: int | None
     applied: Applied
     spec: ModelSpec | None
     data: DataSpec | None
@@ -94,6 +95,7 @@ class ServerShard:
                 layout=contents.layout,
                 built=building.layout.number if building is not None and building.built else 0,
                 snapshot=contents.snapshots.number,
+                uncopied=contents.snapshots.uncopied,
                 applied=Applied() if store is None else Applied.of(store.applied, store.pushes),
                 spec=store.spec
                 if store is not None

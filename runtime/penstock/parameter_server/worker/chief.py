@@ -3,7 +3,10 @@
 A layout is filled from the chief's checkpoint, or afresh: servers begin tables by seed, and the
 chief sends the dense parameters that its program began with. A save reads the copies that servers
 made while they were frozen, so the training goes on meanwhile; it has connections and a thread of
-its own. Neither holds more in memory than one partition for each server.
+its own. Where they have no memory for copies it reads the parameters themselves while they stay
+frozen, and before the file gets its name every server has to say that nothing changed them: what
+was read of some that went on is dropped. Neither holds more in memory than one partition for each
+server.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ import numpy as np
 
 from penstock.data.errors import DataError
 from penstock.data.ledger.ranges import RangeSet
-from penstock.job.storage import advice, cause, not_saved
+from penstock.job.storage import STALLED_SECONDS, TOO_SLOW, advice, cause, not_saved
 from penstock.parameter_server.arrays import Floats, afresh, received
 from penstock.parameter_server.connection import Connection, UnavailableError
 from penstock.parameter_server.layout import Layout
+from penstock.parameter_server.protocol import FrozenModel
 from penstock.parameter_server.spec import ModelSpec
 from penstock.parameter_server.wire import READ, SEAL, STATE, WRITE
 from penstock.parameter_server.worker.checkpoint import CheckpointError, ModelFile, ModelFiles
@@ -114,7 +118,14 @@ class Filler:
 
 
 class Save:
-    """One save of a snapshot, on a thread of its own; it begins at once."""
+    """One save of a snapshot, on a thread of its own; it begins at once.
+
+    Attributes:
+        snapshot: its number, which is that of the slots that the model has seen.
+        read: whether all has been read, and servers may change it.
+        slots: of the checkpoint, once it is on disk.
+        error: why there is none.
+    """
 
     def __init__(
         self,
@@ -124,11 +135,16 @@ class Save:
         files: ModelFiles,
         layout: Layout,
         snapshot: int,
+        frozen: FrozenModel | None = None,
     ) -> None:
+        """``frozen``: there are no copies, and the parameters themselves are read."""
         self.snapshot = snapshot
+        self.read = False
         self.slots: int | None = None
-        """Slots of the checkpoint, once it is on disk."""
         self.error: Exception | None = None
+        self._frozen = frozen
+        self._moved = time.monotonic()  # when the disk took something
+        self._let_go = threading.Event()  # all has been read, or will not be
         self._spec = spec
         self._token = token
         self._name = f"{name} (save)"
@@ -144,6 +160,21 @@ class Save:
         return not self._thread.is_alive()
 
     @property
+    def holds_up(self) -> bool:
+        """Whether servers stay frozen for it."""
+        return self._frozen is not None and not self._let_go.is_set()
+
+    def is_stalled(self, seconds: float = STALLED_SECONDS) -> bool:
+        """Whether workers wait for it, and the disk has taken nothing for so long."""
+        waits = self._frozen is not None and self._frozen.training_waits and self.holds_up
+        return waits and time.monotonic() - self._moved > seconds
+
+    def abandon(self) -> None:
+        """No file may come of it: the parameters change from now on."""
+        self._stopped = True
+        self.error = CheckpointError(not_saved(self._files.folder, TOO_SLOW))
+
+    @property
     def failure(self) -> str:
         """Why nothing is on disk, once it is over; empty: the checkpoint is."""
         if self.slots is not None:
@@ -156,6 +187,10 @@ class Save:
         """Wait for its end, at most so long."""
         self._thread.join(seconds)
 
+    def wait_until_read(self, seconds: float) -> None:
+        """Wait until servers need not stay frozen for it any more, at most so long."""
+        self._let_go.wait(seconds)
+
     def stop(self) -> None:
         """Give it a moment to end, then leave it: the file before it stays."""
         self._thread.join(STOP_SECONDS)
@@ -165,19 +200,18 @@ class Save:
             self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
+        try:
+            self._write()
+        finally:
+            self._let_go.set()
+
+    def _write(self) -> None:
         began = time.monotonic()
         try:
             connections = ConnectionPool(self._layout, self._token, self._name)
             try:
-                states = [
-                    connection.ask(STATE, [self.snapshot, True]).header
-                    for connection in connections.connections
-                ]
-                ranges, pushes = states[0]
-                if any(state != states[0] for state in states):
-                    raise CheckpointError(f"the servers' snapshots differ: {states}")
-                applied = RangeSet((int(a), int(b)) for a, b in ranges)
-                saved = self._files.write(applied, int(pushes), self._partitions(connections))
+                applied, pushes = self._seen(connections)
+                saved = self._files.write(applied, pushes, self._partitions(connections))
             finally:
                 connections.close()
         except OSError as error:  # such as a full disk
@@ -193,22 +227,47 @@ class Save:
             "saved the model after %d batches to %s in %.1f s", saved.slots, saved.path, spent
         )
 
+    def _seen(self, connections: ConnectionPool) -> tuple[RangeSet, int]:
+        """What the model has seen: slots, and updates. Raises CheckpointError: servers differ."""
+        what = [self.snapshot, True] if self._frozen is None else [self._layout.number, False]
+        states = [connection.ask(STATE, what).header for connection in connections.connections]
+        if any(state != states[0] for state in states):
+            raise CheckpointError(f"the servers' snapshots differ: {states}")
+        ranges, pushes = states[0]
+        applied = RangeSet((int(a), int(b)) for a, b in ranges)
+        if self._frozen is not None and applied.total != self.snapshot:
+            raise CheckpointError(
+                f"the servers went on: they have seen {applied.total} batches instead of "
+                f"{self.snapshot}"
+            )
+        return applied, int(pushes)
+
     def _partitions(self, connections: ConnectionPool) -> Iterator[Sequence[Floats]]:
         """All partitions in order; every server is always at work on its next one."""
+        snapshot = self.snapshot if self._frozen is None else None
         ahead = [iter(self._layout.owned_by(server.id)) for server in self._layout.servers]
 
         def ask_next(server: int) -> None:
             partition = next(ahead[server], None)
             if partition is not None:
                 connections.connections[server].send(
-                    READ, [self._layout.number, self.snapshot, partition]
+                    READ, [self._layout.number, snapshot, partition]
                 )
 
         for server in range(len(ahead)):
             ask_next(server)
         for owner in self._layout.owners:
-            if self._stopped:
-                raise CheckpointError("the worker left")
+            self._check_wanted()
             answer = connections.connections[owner].receive()
             ask_next(owner)
             yield received(answer.body, answer.header[0])  # the file checks what belongs there
+            self._moved = time.monotonic()
+        self._check_wanted()
+        if self._frozen is not None:
+            self._seen(connections)  # the same as before: so nothing was read that changed
+        self.read = True
+        self._let_go.set()
+
+    def _check_wanted(self) -> None:
+        if self._stopped:
+            raise CheckpointError("the worker left, or the training went on")

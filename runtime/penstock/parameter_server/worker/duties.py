@@ -54,6 +54,7 @@ class ChiefDuties:
         self._saved: int | None = None
         self._failed = ""
         self._saving: Save | None = None
+        self._abandoned: Save | None = None  # the newest one that a disk has taken too long for
         self._save_failed = -SAVE_RETRY_SECONDS  # when
 
     @property
@@ -71,6 +72,7 @@ class ChiefDuties:
         return {
             "checkpoint": self.checkpoint,
             "filled": self._filled,
+            "read": self._saving.snapshot if self._saving and self._saving.read else None,
             "saved": self._saved,
             "failed": self._failed,
         }
@@ -81,18 +83,25 @@ class ChiefDuties:
             self._failed = ""  # what it failed at is not asked of it any more
         if reply.fill is not None and reply.fill.number != self._filled:
             self._fill(reply.fill, reply.fill_checkpoint)
-        if reply.save is not None and reply.layout is not None and self._files is not None:
+        layout = reply.save_from.layout if reply.save_from is not None else reply.layout
+        if reply.save is not None and layout is not None and self._files is not None:
             known = self._saving.snapshot if self._saving else self._saved
             tired = time.monotonic() - self._save_failed < SAVE_RETRY_SECONDS
-            if reply.save != known and not tired:
+            hurry = reply.save_from is not None and reply.save_from.training_waits
+            if reply.save == known or tired:
+                return
+            if hurry and self._abandoned is not None and not self._abandoned.ended:
+                self._failed = self._abandoned.failure  # the disk still hangs: not again
+            else:
                 self._failed = ""
                 self._saving = Save(
                     self._spec,
                     self._token,
                     self._name,
                     self._files,
-                    reply.layout,
+                    layout,
                     reply.save,
+                    reply.save_from,
                 )
 
     def _fill(self, layout: Layout, checkpoint: int | None) -> None:
@@ -108,7 +117,12 @@ class ChiefDuties:
 
     def collect_save(self) -> None:
         """Note how a save went, once it has ended."""
-        if self._saving is None or not self._saving.ended:
+        if self._saving is None:
+            return
+        if self._saving.is_stalled():
+            self._saving.abandon()
+            self._abandoned = self._saving
+        elif not self._saving.ended:
             return
         save, self._saving = self._saving, None
         self.save_failure = self._failed = save.failure
@@ -117,6 +131,13 @@ class ChiefDuties:
             self._save_failed = time.monotonic()
         else:
             self._saved, self.checkpoint = save.snapshot, save.slots
+
+    def wait_until_read(self, seconds: float) -> bool:
+        """Wait, at most so long, while servers stay frozen for a save; False: for none."""
+        if self._saving is None or not self._saving.holds_up:
+            return False
+        self._saving.wait_until_read(seconds)
+        return True
 
     def wait(self, seconds: float) -> None:
         """Wait for the end of a save that is under way, at most so long."""

@@ -271,6 +271,8 @@ class Worker:
             wait = True
 
     def _exchange(self, max_slots: int = 0, *, wait: bool = False) -> WorkerReply:
+        if wait and self._duties.wait_until_read(LONG_POLL_SECONDS):
+            wait = False  # others wait for what there is to report
         return self._trainer.make(self._servers.lost, self.dropped, max_slots, wait=wait)
 
 

@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
-STALLED_SECONDS: Final = 30.0
-"""For so long a disk may take nothing of what the training waits for."""
+from penstock.job.storage import STALLED_SECONDS
 
 _Part = TypeVar("_Part")
 

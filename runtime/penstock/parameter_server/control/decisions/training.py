@@ -25,6 +25,8 @@ def go_on(decision: Decision) -> None:
         _freeze(decision)
     elif state.phase is Phase.COPYING:
         _copy(decision)
+    elif state.phase is Phase.SAVING:
+        _save_in_place(decision)
 
 
 # ---------------------------------------------------------------------- workers train
@@ -179,6 +181,8 @@ def _copy(decision: Decision) -> None:
         state.transitions.reached("copy", now)
         state.checkpoints.write(now)
         decision.serve()
+    elif _are_frozen(decision, uncopied=True):
+        _begin_save_in_place(decision)
     elif trouble := _why_not_frozen(decision):
         decision.warn(f"{trouble}; going on")
         state.checkpoints.fail(now)
@@ -186,13 +190,41 @@ def _copy(decision: Decision) -> None:
         decision.serve()
 
 
-def _are_frozen(decision: Decision) -> bool:
+def _begin_save_in_place(decision: Decision) -> None:
+    """There is no memory for copies: the chief is to read the parameters themselves."""
+    state, ledger = decision.state, decision.ledger
+    assert state.layout is not None
+    if not state.checkpoints.in_place:  # said once until there is memory
+        decision.warn(
+            f"checkpoints are written while the training waits: {state.find_uncopied(state.layout)}"
+            "; with more memory for the servers it need not"
+        )
+    stays = state.suspension.wanted or (ledger is not None and ledger.finished)
+    state.checkpoints.write(decision.now, in_place=True, training_waits=not stays)
+    state.phase = Phase.SAVING
+    state.revisions.notify()
+
+
+def _save_in_place(decision: Decision) -> None:
+    """Until the chief has read what the servers hold; a save that fails holds nobody up either."""
+    ended = _watch_save(decision)
+    chief = decision.chief
+    if ended or (chief is not None and decision.state.checkpoints.has_read(chief.report)):
+        decision.state.transitions.reached("save", decision.now)
+        decision.serve()
+
+
+def _are_frozen(decision: Decision, *, uncopied: bool = False) -> bool:
+    """Whether all are, each with its copy if one is wanted; or with none for want of memory."""
     state = decision.state
     assert state.layout is not None
     snapshot = state.checkpoints.snapshot
     return state.all_report(
         state.layout,
-        lambda report: report.stage is ServerStage.FROZEN and report.snapshot == snapshot,
+        lambda report: (
+            report.stage is ServerStage.FROZEN
+            and (report.snapshot == snapshot or (uncopied and report.uncopied == snapshot))
+        ),
     )
 
 
@@ -239,7 +271,7 @@ def _verify(decision: Decision, applied: Applied) -> None:
 
 def _act(decision: Decision, applied: Applied) -> None:
     """Everything stands still and agrees: do what it was halted for."""
-    state, ledger = decision.state, decision.ledger
+    state, ledger, now = decision.state, decision.ledger, decision.now
     assert ledger is not None
     if owners := moving.choose_owners(decision):
         moving.begin(decision, owners)
@@ -248,7 +280,8 @@ def _act(decision: Decision, applied: Applied) -> None:
     decision.elect()
     saves = can_save(decision.chief) and applied.slots != state.checkpoints.saved
     at_end = ledger.finished and _may_end(decision)
-    wanted = (at_end and not state.checkpoints.given_up) or state.goal is Goal.SAVE
+    state.checkpoints.end(at_end, now)
+    wanted = (at_end and not state.checkpoints.is_given_up(now)) or state.goal is Goal.SAVE
     if saves and wanted:
         state.transitions.name(f"save at {applied.slots} slots")
         decision.begin_copy(applied.slots)

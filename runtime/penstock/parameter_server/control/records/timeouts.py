@@ -27,6 +27,8 @@ class Timeouts:
     """How long servers may take to build a layout from others before the present one goes on."""
     initialize: float = 600.0
     """How long the chief may take to fill a layout, or to save a snapshot."""
+    last: float = 600.0
+    """How long the trained model is tried to be saved before the job ends without."""
     retry: float = 5.0
     """The pause after a change that failed; doubles with each failure, up to `retry_limit`."""
     retry_limit: float = 60.0

@@ -2,8 +2,8 @@
 
 A copy is made on a thread of its own while the parameters are frozen. Whoever lets them change
 withdraws the order for it first: what was copied from then on would be torn, and counts for
-nothing. Where the pod has no memory to spare for a copy none is made, and that is said: the save
-comes to nothing, and the server lives.
+nothing. Where the pod has no memory to spare for a copy none is made, and that is said: the server
+lives, and the parameters themselves are read while they are frozen.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Snapshots:
         self._ordered: tuple[int, Store] | None = None  # number, and what is being copied
         self.trouble = ""
         """Why there is no copy."""
+        self.uncopied: int | None = None
+        """The number of the one for which there is no memory."""
 
     @property
     def number(self) -> int | None:
@@ -48,19 +50,21 @@ class Snapshots:
         return self._kept[1] if self._kept is not None and self._kept[0] == number else None
 
     def withdraw(self) -> None:
-        """The parameters change from now on."""
-        self._ordered, self.trouble = None, ""
+        """The parameters change from now on, or another copy is wanted."""
+        self._ordered, self.uncopied, self.trouble = None, None, ""
 
     def order(self, number: int | None, frozen: Store | None) -> None:
         """Keep the copy of this number alone; make it of what is frozen, if it is not there."""
         if number is None:
-            self._kept = self._ordered = None
+            self.withdraw()
+            self._kept = None
             return
         if self.number == number:
             return
         self._kept = None
         if frozen is None or (self._ordered is not None and self._ordered[0] == number):
             return
+        self.withdraw()
         self._ordered = order = (number, frozen)
         threading.Thread(
             target=self._make, args=(order,), name="penstock-copy", daemon=True
@@ -74,6 +78,7 @@ class Snapshots:
                 return  # it was withdrawn, whether or not the same is ordered again
             if copy is None:
                 self.trouble = f"no memory for a copy of its parameters, {size / 1e6:.0f} MB"
+                self.uncopied = order[0]
             else:
                 self._kept, self._ordered = (order[0], copy), None
         self._changed()
