@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -11,9 +13,11 @@ import pytest
 from benchmarks.elastic.processes import ROOT, Job, kill_tree, running_job
 from benchmarks.elastic.steps import read_steps
 from benchmarks.islands import undone
+from tests.trainer.small_disk import fill, small_disk
 
 EPOCHS = 8
 SAMPLES = 1200
+PROBLEM = re.compile(r"worker-0: CheckpointsNotWritten: no checkpoint is written.*")
 SCRIPT = ROOT / "benchmarks" / "islands_programs" / "train.py"
 
 
@@ -28,6 +32,39 @@ def start(job: Job, group: int) -> None:
         f"--checkpoints={folder / 'checkpoints'}",
         options=("--nproc-per-node=2", "--replica-group"),
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [(0, 1), (1,)], ids=["both parts", "the second part"])
+def test_a_full_disk_under_a_sharded_model_is_told_and_tried_again(
+    tmp_path: Path, full: tuple[int, ...]
+) -> None:
+    """As the job's status tells it, by whichever process cannot write; the training goes on."""
+    (checkpoints := tmp_path / "checkpoints").mkdir()
+    with ExitStack() as disks, running_job(tmp_path) as job:
+        fillers = [
+            fill(disks.enter_context(small_disk(checkpoints / f"part-{rank}-of-2", 256)))
+            for rank in full
+        ]
+        job.start_trainer("--lease-seconds=20")
+        start(job, 0)
+        job.wait_for_step(22, timeout=60)  # a checkpoint is due every 20
+        trainer = tmp_path / "trainer-0.log"  # that says what it puts into the job's status
+        told = job.wait_for(lambda: PROBLEM.search(trainer.read_text()), 30, "the problem")[0]
+        job.wait_for_step(41)
+        for filler in fillers:
+            filler.unlink()
+        over = "CheckpointsNotWritten: over"
+        job.wait_for(lambda: over in trainer.read_text(), 30, "the end of the problem")
+        (tmp_path / "hurry").touch()
+        assert job.exit_codes(60)[0] == 0, job.logs()
+        assert job.result()["samples_lost"] == 0
+        steps = [
+            max(path.name for path in (checkpoints / f"part-{rank}-of-2").glob("step-*"))
+            for rank in range(2)
+        ]
+    assert f"part-{full[0]}-of-2: No space left on device" in told
+    assert steps == [f"step-{EPOCHS * SAMPLES // 48:012d}.penstock"] * 2
 
 
 def start_pod(job: Job, rank: int) -> None:

@@ -269,8 +269,7 @@ class Session:
 
     def commit(self, step: Step, seconds: float) -> bool:
         """Carry out `Step.commit`."""
-        slots = len(step.micros)
-        if slots:
+        if slots := len(step.micros):
             self._measure(seconds / slots)
         if self._link is not None:
             self._link.note(computed=step.number + 1)
@@ -362,11 +361,12 @@ class Session:
         """Report what cannot be written at present."""
         if self._checkpoints is not None:
             self._checkpoints.look()
-        if self._link is None:
-            return
         checkpoints = self._checkpoints.troubles() if self._checkpoints is not None else ()
         steps = self._step_log.troubles() if self._step_log is not None else ()
-        self._link.note(troubles=(*checkpoints, *steps))
+        own = (*checkpoints, *steps)
+        troubles = own if self._replica is None else self._replica.troubles(own)
+        if self._link is not None:
+            self._link.note(troubles=troubles)
 
     def _ready(self) -> bool:
         """Be in a group with a model that is up to date; False at the end."""

@@ -44,6 +44,17 @@ def test_a_slot_holds_the_samples_of_all_parts_once() -> None:
     assert not arrived.leave
 
 
+def test_what_any_process_cannot_write_is_known_to_the_first() -> None:
+    told = [
+        arrival(division, 3, [], {}, leave=False, unwritten=unwritten)
+        for division, unwritten in zip(
+            PARTS, [{}, {"A": "b"}, {"A": "c", "B": "d"}, {}], strict=True
+        )
+    ]
+    assert gather(told).unwritten == {"A": "b", "B": "d"}
+    assert gather(words()).unwritten == {}
+
+
 def test_one_process_that_was_asked_to_go_takes_the_replica_group_along() -> None:
     assert gather(words(leave=3)).leave
 

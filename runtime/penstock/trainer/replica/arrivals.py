@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from penstock.trainer.group.division import Division
 
 Word = Mapping[str, Any]
 Consumed = list[tuple[int, bytes]]
+NOTHING_UNWRITTEN: Final[Mapping[str, str]] = {}
 
 
 class DivergedError(Exception):
@@ -28,6 +29,8 @@ class Arrived:
     consumed: Consumed
     leave: bool
     losses: dict[int, float]
+    unwritten: dict[str, str]
+    """What some process cannot write: reason, and what the first that has it says."""
 
 
 def arrival(
@@ -37,6 +40,7 @@ def arrival(
     losses: Mapping[int, float],
     *,
     leave: bool,
+    unwritten: Mapping[str, str] = NOTHING_UNWRITTEN,
 ) -> dict[str, Any]:
     """The word of one process that has computed its part of a step."""
     speaks = division.speaks
@@ -46,6 +50,7 @@ def arrival(
         "consumed": [samples for _, samples in consumed] if speaks else [],
         "losses": list(losses.items()) if speaks else [],
         "leave": leave,
+        "unwritten": dict(unwritten),
     }
 
 
@@ -62,15 +67,18 @@ def gather(words: Sequence[Word]) -> Arrived:
         raise DivergedError(f"the processes of one replica group computed slots {slots}")
     samples: dict[int, list[bytes]] = {slot: [] for slot in slots[0]}
     losses: dict[int, float] = {}
+    unwritten: dict[str, str] = {}
     for word in words:
         for slot, part in zip(word["slots"], word["consumed"], strict=False):
             samples[slot].append(part)
         for slot, loss in word["losses"]:
             losses[slot] = losses.get(slot, 0.0) + loss
+        unwritten = {**word["unwritten"], **unwritten}
     return Arrived(
         consumed=[(slot, b"".join(parts)) for slot, parts in samples.items()],
         leave=any(word["leave"] for word in words),
         losses=losses,
+        unwritten=unwritten,
     )
 
 

@@ -1,7 +1,8 @@
 """One process's side of its replica group, for the length of a session.
 
 It opens the channels, finds the checkpoint that all processes have a part of, and passes on which
-samples a process could not compute: only the first one speaks with the trainer.
+samples a process could not compute and what it cannot write: only the first one speaks with the
+trainer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from penstock.job import settings
+from penstock.job.protocol import Trouble
 from penstock.trainer.replica.arrivals import common_steps
 from penstock.trainer.replica.layout import Layout
 from penstock.trainer.replica.replica_membership import (
@@ -72,6 +74,20 @@ class Replica:
             member = AloneMember(self.processes, slots_per_step, restore=restore)
         self._membership = ReplicaMembership(self.processes, member)
         return self._membership
+
+    def troubles(self, own: Sequence[Trouble]) -> tuple[Trouble, ...]:
+        """What some process cannot write, as of the newest step; ``own``: this one, now."""
+        if self._membership is None:
+            return tuple(own)
+        told = {trouble.reason: trouble.message for trouble in own}
+        before, self._membership.unwritten = self._membership.unwritten, told
+        others = {
+            reason: message
+            for reason, message in self._membership.unwritten_by_any.items()
+            if before.get(reason) != message
+        }
+        found = {**others, **told}
+        return tuple(Trouble(reason=reason, message=said) for reason, said in found.items())
 
     def close(self, failed_slot: int | None) -> None:
         """Let go of the others; ``failed_slot``: what this process could not compute."""

@@ -162,6 +162,10 @@ class ReplicaMembership:
         self.slots_per_step = 1
         self.drained = False
         """Whether some process of this replica group was asked to go."""
+        self.unwritten: Mapping[str, str] = {}
+        """What this process cannot write, by reason: said with its next step."""
+        self.unwritten_by_any: Mapping[str, str] = {}
+        """The first process: what some of them said so last."""
 
     # ------------------------------------------------------------------ what the session sees
 
@@ -314,7 +318,7 @@ class ReplicaMembership:
             }
 
         division = self._processes.layout.division
-        own = arrival(division, step, consumed, losses, leave=leave)
+        own = arrival(division, step, consumed, losses, leave=leave, unwritten=self.unwritten)
         verdict = self._processes.exchange(own, decide)
         if failed:
             raise failed[0]
@@ -332,6 +336,7 @@ class ReplicaMembership:
 
     def _agree(self, member: MemberRole, step: int, slots: list[int], arrived: Arrived) -> Verdict:
         self.drained = self.drained or arrived.leave
+        self.unwritten_by_any = arrived.unwritten
         return member.agree(
             step, slots, arrived.consumed, leave=arrived.leave, losses=arrived.losses
         )
