@@ -70,7 +70,7 @@ class Penstock:
 
     def restore(self, state: State) -> None:
         """As `Saver.restore`."""
-        restored = self._checkpoints.stored.restore()
+        restored = self._checkpoints.stored.restore(lend=True)
         assert restored is not None
         load(state, restored.state)
 

@@ -36,6 +36,8 @@ class Restored:
     place: str
     step: int
     state: Any
+    lent: bool = False
+    """Its tensors are not to be written to, nor to be kept for long."""
 
 
 class StoredStates:
@@ -100,16 +102,19 @@ class StoredStates:
         if self._storage is not None and step is not None and step > here:
             self._storage.fetch(step, self._files.path(step))
 
-    def restore(self) -> Restored | None:
+    def restore(self, *, lend: bool = False) -> Restored | None:
         """The newest state that is whole, out of memory if it is there, and else from disk.
 
         It is read once; what is damaged is named in the log and passed over.
+
+        Args:
+            lend: one in memory need not be copied, as its tensors are copied from at once.
         """
         kept = self._memory.newest_step()
         self._fetch(kept)
         while (saved := self.newest()) is not None or kept is not None:
             if kept is not None and (saved is None or kept >= saved.step):
-                restored, kept = self._from_memory(), None
+                restored, kept = self._from_memory(lend=lend), None
                 if restored is not None and (saved is None or restored.step >= saved.step):
                     return restored
                 continue
@@ -121,8 +126,8 @@ class StoredStates:
                 self._damaged.add(saved.path)
         return None
 
-    def _from_memory(self) -> Restored | None:
-        found = self._memory.read()
+    def _from_memory(self, *, lend: bool) -> Restored | None:
+        found = self._memory.read(lend=lend)
         if found is None:
             return None
         snapshot, parts = found
@@ -131,7 +136,7 @@ class StoredStates:
         ):  # of another training of this pod's
             return None
         try:
-            return Restored("memory", snapshot.step, assemble(snapshot.header, parts))
+            return Restored("memory", snapshot.step, assemble(snapshot.header, parts), lend)
         except StateError as error:
             logger.warning("a snapshot in memory is passed over: %s", error)
             return None

@@ -19,7 +19,13 @@ from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError, read
 from penstock.trainer.group.group_channels import RestoreError, SessionError
 from penstock.trainer.group.sharding import Sharding
-from penstock.trainer.group.state_codec import PackedState, StateError, lend, unpack
+from penstock.trainer.group.state_codec import (
+    PackedState,
+    StateError,
+    assemble,
+    copy_of,
+    lend,
+)
 from penstock.trainer.stored_states import Restored, Saved
 
 logger = logging.getLogger(__name__)
@@ -79,10 +85,12 @@ class TrainingState:
         """The whole state, as of the last committed step: no copies, of which there is one less."""
         return lend(self._whole())
 
-    def import_state(self, header: bytes, flat: torch.Tensor) -> None:
-        """Take over the state of another member."""
+    def import_state(self, header: bytes, parts: list[torch.Tensor]) -> None:
+        """Take over the state of another member: what it was received as, and is left empty."""
         with self._passing():
-            self._load(unpack(header, flat))
+            state = assemble(header, parts)
+            parts.clear()
+            self._load(state)
 
     def restore_checkpoint(self, step: int) -> None:
         """Load the newest state that is whole, out of the agent's memory or from disk.
@@ -110,7 +118,8 @@ class TrainingState:
     def _restored(self) -> Restored | None:
         """That state, read."""
         if self._sharding is None:
-            return None if self._checkpoints is None else self._checkpoints.stored.restore()
+            known = self._checkpoints
+            return None if known is None else known.stored.restore(lend=True)
         if (chosen := self._chosen) is None:
             return None
         return Restored(str(chosen.path), chosen.step, read(chosen.path))
@@ -158,7 +167,7 @@ class TrainingState:
             other = f"{state} was written with PyTorch {written}, and this is {here}"
             logger.warning("%s", other)
         try:
-            self._load(restored.state)
+            self._load(restored.state, lent=restored.lent)
         except SessionError as error:
             raise SessionError(f"{error}; {other}" if other else str(error)) from error
         logger.info("took up the state of step %d from %s", restored.step, restored.place)
@@ -197,7 +206,11 @@ class TrainingState:
         state = holder.state_dict()
         return state if self._sharding is None else self._sharding.take_apart(state)
 
-    def _load(self, state: dict[str, Any]) -> None:
+    def _load(self, state: dict[str, Any], *, lent: bool = False) -> None:
+        """Take a state over, holder by holder: what one has taken over is given back for the next.
+
+        ``lent``: its tensors stay somebody else's; what a holder keeps of them are copies.
+        """
         theirs = DataSpec.model_validate(state["data"])
         for name in DataSpec.model_fields:
             value, other = getattr(self._data, name), getattr(theirs, name)
@@ -217,8 +230,10 @@ class TrainingState:
         for name, holder in self._holders.items():
             if name not in state["holders"]:
                 raise SessionError(f"extra.{name}: the state to take over does not have it")
-            self._load_holder(name, holder, state["holders"][name])
-        self.audit.load_state_dict(state["audit"])
+            part = state["holders"].pop(name)
+            self._load_holder(name, holder, copy_of(part) if lent and _keeps(holder) else part)
+            del part
+        self.audit.load_state_dict(copy_of(state["audit"]) if lent else state["audit"])
         self.committed = int(state["step"])
 
     def _load_holder(self, name: str, holder: Stateful, state: Any) -> None:
@@ -234,6 +249,11 @@ class TrainingState:
             raise SessionError(
                 f"{name}: the state to take over is of another one: {what[:_SHOWN]}; {_ANEW}"
             ) from error
+
+
+def _keeps(holder: Stateful) -> bool:
+    """Whether a holder may keep tensors that it loads; PyTorch's modules copy what is in them."""
+    return getattr(type(holder), "load_state_dict", None) is not torch.nn.Module.load_state_dict
 
 
 def _release(version: str) -> str:

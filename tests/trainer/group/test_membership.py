@@ -83,7 +83,7 @@ class Holder:
     def export_state(self) -> PackedState:
         raise AssertionError
 
-    def import_state(self, header: bytes, flat: torch.Tensor) -> None:
+    def import_state(self, header: bytes, parts: list[torch.Tensor]) -> None:
         raise AssertionError
 
 

@@ -23,7 +23,7 @@ from penstock.trainer.group.collective import (
     join_store,
     serve_store,
 )
-from penstock.trainer.group.state_codec import PackedState, payload_bytes
+from penstock.trainer.group.state_codec import PIECE_BYTES, PackedState, receive, send
 from penstock.trainer.group.step_barrier import Channel, GroupBrokenError, Leader, Listener, connect
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class ModelHolder(Protocol):
     def export_state(self) -> PackedState:
         """The whole state, as of the last committed step."""
 
-    def import_state(self, header: bytes, flat: torch.Tensor) -> None:
-        """Take over the state of another member."""
+    def import_state(self, header: bytes, parts: list[torch.Tensor]) -> None:
+        """Take over the state of another member; ``parts``: as received, and left empty."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Entry:
         host, port: of the group's store; port 0 in a group of one.
         restore: the step whose state this member's processes load first; None: they have theirs.
         transfers: whether the first member's model goes to all.
+        piece_bytes: in pieces of so many bytes; 0: in one.
     """
 
     index: int
@@ -81,6 +82,7 @@ class Entry:
     patience_seconds: float = 0.0
     restore: int | None = None
     transfers: bool = False
+    piece_bytes: int = 0
 
 
 class Crew(Protocol):
@@ -144,6 +146,7 @@ class GroupChannels:
             "elements": gradients.elements,
             "layout": [list(part) for part in gradients.layout],
             "equipment": own.as_message(),
+            "piece_bytes": PIECE_BYTES,
         }
         if self._crew is not None:
             hello["processes"] = self._crew.size
@@ -233,7 +236,13 @@ class GroupChannels:
         choice = _choose(group, own, self._leader.hellos)
         self._warn_once(choice)
         header = state.header if state else None
-        welcome = {"port": store.port, "header": header, "backend": choice.backend.value}
+        pieces = _piece_bytes(self._leader.hellos)
+        welcome = {
+            "port": store.port,
+            "header": header,
+            "backend": choice.backend.value,
+            "piece_bytes": pieces,
+        }
         if crew is not None:
             welcome["transfers"] = transfers
         self._leader.publish(welcome, interrupted, timeout)
@@ -248,6 +257,7 @@ class GroupChannels:
                     patience_seconds=_patience(call.lease_seconds),
                     restore=restore,
                     transfers=transfers,
+                    piece_bytes=pieces,
                 ),
                 holder,
             )
@@ -262,7 +272,7 @@ class GroupChannels:
             timeout_seconds=_patience(call.lease_seconds),
         )
         if state is not None:
-            self._collective.broadcast(state.flat())
+            send(state, self._collective.broadcast, pieces)
 
     def _follow(
         self,
@@ -278,6 +288,7 @@ class GroupChannels:
         if "problem" in welcome:
             raise SessionError(str(welcome["problem"]))
         size, (host, _) = len(call.group.members), split_address(address)
+        pieces = int(welcome.get("piece_bytes", 0))  # a release before this does not say
         if self._crew is not None:
             self._collective = self._crew.enter(
                 Entry(
@@ -288,6 +299,7 @@ class GroupChannels:
                     backend=_told(welcome, own).value,
                     patience_seconds=_patience(call.lease_seconds),
                     transfers=bool(welcome["transfers"]),
+                    piece_bytes=pieces,
                 ),
                 holder,
             )
@@ -303,9 +315,7 @@ class GroupChannels:
         )
         header = welcome["header"]
         if header is not None:
-            flat = torch.empty(payload_bytes(header), dtype=torch.uint8)
-            self._collective.broadcast(flat)
-            holder.import_state(header, flat)
+            holder.import_state(header, receive(header, self._collective.broadcast, pieces))
 
     def _warn_once(self, choice: Choice) -> None:
         if choice.warning and choice.warning != self._warned:
@@ -320,6 +330,12 @@ def _choose(group: Group, own: Equipment, hellos: dict[int, dict[str, Any]]) -> 
     }
     members = {group.members[index].id.rank: told[index] for index in sorted(told)}
     return choose({group.members[0].id.rank: own} | members)
+
+
+def _piece_bytes(hellos: dict[int, dict[str, Any]]) -> int:
+    """In what pieces a state goes to all; 0: in one, as a release before this has it."""
+    alike = all(hello.get("piece_bytes") == PIECE_BYTES for hello in hellos.values())
+    return PIECE_BYTES if alike else 0
 
 
 def _told(welcome: dict[str, Any], own: Equipment) -> Backend:

@@ -4,6 +4,11 @@ A state is what ``state_dict()`` gives: nested dicts, lists and tuples of number
 tensors. It becomes a small msgpack header and the raw bytes of its tensors, which is the form in
 which it goes to another member of the group and into a checkpoint. What has no such form (a
 function, an object) is refused with the path at which it stands.
+
+To others it goes in pieces, so that nobody holds it twice: all members broadcast the same pieces in
+the same order. Who sends has one piece beside its tensors; who receives has one beside the memory
+of the tensors that it receives, which become the state's. Members of a release before this know one
+piece alone, which is the whole.
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ import torch
 
 from penstock.trainer.group.host_copies import Copier, copy_at_once
 
-_PIECE_BYTES: Final = 64 << 20
+PIECE_BYTES: Final = 64 << 20
+"""Of a state on its way to another member, but for the last piece."""
 _TENSOR: Final = 1
 _TUPLE: Final = 2
 _ARRAY: Final = 3
@@ -81,10 +87,14 @@ class PackedState:
         self.wait()
         flat, at = torch.empty(self.payload_bytes, dtype=torch.uint8), 0
         for tensor in self.tensors:
-            for piece in host_pieces(tensor, _PIECE_BYTES):
+            for piece in host_pieces(tensor, PIECE_BYTES):
                 flat[at : at + piece.numel()].copy_(piece)
                 at += piece.numel()
         return flat
+
+
+Broadcast = Callable[[torch.Tensor], None]
+"""Copies a tensor on the host of the first member to all, in place."""
 
 
 class CopyRoom(Protocol):
@@ -171,11 +181,6 @@ def _size(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def payload_bytes(header: bytes) -> int:
-    """How many bytes of tensors belong to a header. Raises StateError."""
-    return sum(part_bytes(header))
-
-
 def part_bytes(header: bytes) -> list[int]:
     """How many bytes each tensor of a header has, in order. Raises StateError."""
     return [size for _, _, size in _layout(_read_header(header))]
@@ -218,6 +223,71 @@ def assemble(header: bytes, parts: Sequence[torch.Tensor]) -> Any:
         for part, (dtype, shape, _) in zip(parts, layout, strict=True)
     ]
     return _unpack(content["content"], tensors)
+
+
+def send(state: PackedState, broadcast: Broadcast, piece_bytes: int = PIECE_BYTES) -> None:
+    """Give a state to all others; ``piece_bytes``: of each but the last, 0: all in one.
+
+    Raises what ``broadcast`` does.
+    """
+    state.wait()
+    pieces = _pieces(state.payload_bytes, piece_bytes)
+    piece, at = next(pieces, None), 0
+    for tensor in state.tensors:
+        for part in host_pieces(tensor, PIECE_BYTES):
+            done = 0
+            while done < part.numel():
+                assert piece is not None, "as long as the tensors"
+                count = min(piece.numel() - at, part.numel() - done)
+                piece[at : at + count].copy_(part[done : done + count])
+                at, done = at + count, done + count
+                if at == piece.numel():
+                    broadcast(piece)
+                    piece, at = next(pieces, None), 0
+
+
+def receive(
+    header: bytes, broadcast: Broadcast, piece_bytes: int = PIECE_BYTES
+) -> list[torch.Tensor]:
+    """The tensors that belong to a header: uint8 of shape ``(bytes,)`` each.
+
+    Raises what ``broadcast`` does; StateError: the header is damaged.
+    """
+    parts = [torch.empty(size, dtype=torch.uint8) for size in part_bytes(header)]
+    left = iter(parts)
+    part, at = torch.empty(0, dtype=torch.uint8), 0
+    for piece in _pieces(sum(each.numel() for each in parts), piece_bytes):
+        broadcast(piece)
+        done = 0
+        while done < piece.numel():
+            if at == part.numel():
+                part, at = next(left), 0
+                continue
+            count = min(part.numel() - at, piece.numel() - done)
+            part[at : at + count].copy_(piece[done : done + count])
+            at, done = at + count, done + count
+    return parts
+
+
+def _pieces(size: int, piece_bytes: int) -> Iterator[torch.Tensor]:
+    """Room for each piece of so many bytes: the same memory again and again."""
+    most = min(size, piece_bytes or size)
+    room = torch.empty(most, dtype=torch.uint8)
+    for at in range(0, size, most or 1):
+        yield room[: min(most, size - at)]
+
+
+def copy_of(state: Any) -> Any:
+    """A state whose tensors and arrays are copies of another's; nested as the module says."""
+    if isinstance(state, torch.Tensor):
+        return state.clone()
+    if isinstance(state, np.ndarray):
+        return state.copy()
+    if isinstance(state, dict):
+        return {key: copy_of(part) for key, part in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(map(copy_of, state))
+    return state
 
 
 def _pack(value: Any, tensors: list[torch.Tensor], path: str) -> Any:

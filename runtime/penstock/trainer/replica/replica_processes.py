@@ -24,7 +24,7 @@ from penstock.trainer.group.group_channels import (
     ModelHolder,
     SessionError,
 )
-from penstock.trainer.group.state_codec import payload_bytes
+from penstock.trainer.group.state_codec import receive, send
 from penstock.trainer.group.step_barrier import (
     Channel,
     GroupBrokenError,
@@ -182,7 +182,7 @@ class _Entering:
         self._rank = rank
         self._host = host
         self._entry = entry
-        self._received: tuple[bytes, torch.Tensor] | None = None
+        self._received: tuple[bytes, list[torch.Tensor]] | None = None
         self.collective: Collective | None = None
 
     def connect(self, holder: ModelHolder) -> None:
@@ -213,14 +213,12 @@ class _Entering:
             raise GroupBrokenError(f"a state with a header of {size} bytes")
         if state is not None:
             collective.broadcast(torch.frombuffer(bytearray(state.header), dtype=torch.uint8))
-            collective.broadcast(state.flat())
+            send(state, collective.broadcast, self._entry.piece_bytes)
             return
         header = torch.empty(size, dtype=torch.uint8)
         collective.broadcast(header)
         words = header.numpy().tobytes()
-        flat = torch.empty(payload_bytes(words), dtype=torch.uint8)
-        collective.broadcast(flat)
-        self._received = words, flat
+        self._received = words, receive(words, collective.broadcast, self._entry.piece_bytes)
 
     def take_over(self, holder: ModelHolder) -> None:
         """Load what was received, if anything."""

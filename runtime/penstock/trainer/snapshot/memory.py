@@ -34,6 +34,7 @@ from penstock.trainer.group.host_copies import ALIGNMENT, Copies, plan, view
 from penstock.trainer.group.state_codec import PackedState, tensor_bytes
 from penstock.trainer.snapshot import slots
 from penstock.trainer.snapshot.keeper import MEMORY
+from penstock.trainer.snapshot.loans import Loans
 from penstock.trainer.snapshot.slots import Content, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ class SnapshotMemory:
         self._added = added
         self._copies = slots.SLOTS
         self._lock = threading.Lock()
-        self._lent: set[int] = set()
+        self._lent: set[int] = set()  # to who fills them, or writes what is in them
+        self._loans = Loans()  # to who takes up what is in them
         self._flat: torch.Tensor | None = None  # both slots: uint8 of shape (bytes,)
         self._sequence = 0
         self._index_bytes = INDEX_BYTES
@@ -169,12 +171,18 @@ class SnapshotMemory:
         """The step of the newest snapshot, which is not checked; None: there is none."""
         return slots.newest_step(self._bytes()) if self.outlives else None
 
-    def read(self) -> tuple[Snapshot, list[torch.Tensor]] | None:
-        """The newest snapshot that is whole, and its tensors: copies, uint8, one for each part."""
+    def read(self, *, lend: bool = False) -> tuple[Snapshot, list[torch.Tensor]] | None:
+        """The newest snapshot that is whole, and its tensors: uint8, one for each part.
+
+        ``lend``: no copies; nobody may write to them, and the slot is not used while they live.
+        """
         flat = self._flat
         snapshot = slots.newest(self._bytes()) if self.outlives else None
         if snapshot is None or flat is None:
             return None
+        if lend:
+            with self._lock:
+                return snapshot, self._loans.lend(snapshot.slot, flat, snapshot.parts)
         return snapshot, [flat[at : at + size].clone() for at, size in snapshot.parts]
 
     # ------------------------------------------------------------------ inside
@@ -198,7 +206,8 @@ class SnapshotMemory:
                 return None
             memory = self._bytes()
             kept = slots.kept(memory)
-            free = [slot for slot in range(self._copies) if slot not in self._lent]
+            used = self._lent | self._loans.slots()
+            free = [slot for slot in range(self._copies) if slot not in used]
             if not free:
                 return None
             # A sequence number of 0 says that there is nothing to lose.
@@ -210,7 +219,7 @@ class SnapshotMemory:
 
     def _grow(self, size: int) -> bool:
         """Have slots for states of this size; what they held is given up. With the lock."""
-        if self._lent or (self._refused and size >= self._refused):
+        if self._lent or self._loans.slots() or (self._refused and size >= self._refused):
             return False
         page = mmap.PAGESIZE
         each = -(-(size + self._index_bytes) // page) * page
@@ -250,7 +259,7 @@ class SnapshotMemory:
 
     def _is_short(self) -> bool:
         """Whether the training needs the memory that nobody has added for the slots."""
-        if self._flat is None or self._lent or self._added is not None:
+        if self._flat is None or self._added is not None or self._lent or self._loans.slots():
             return False
         room = self.room.look()
         return room.unclaimed < room.limit // SHORT_SHARE
