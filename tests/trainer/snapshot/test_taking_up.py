@@ -140,7 +140,6 @@ PROGRAM = textwrap.dedent(
     from pathlib import Path
     from penstock.job.protocol import DataSpec
     from penstock.trainer.checkpoint import CheckpointDir
-    from penstock.trainer.group.state_codec import lend
     from penstock.trainer.training_state import TrainingState
 
     def peak():
@@ -170,6 +169,33 @@ PROGRAM = textwrap.dedent(
     checkpoints.close()
     numbers = sum(float(each.detach().double().sum()) for each in model)
     print(json.dumps({"step": begun, "peak": found / (megabytes << 20), "numbers": numbers}))
+    """
+)
+
+
+OF_A_PEER = textwrap.dedent(
+    """
+    import json, re, sys, torch
+    from pathlib import Path
+    from penstock.job.protocol import DataSpec
+    from penstock.trainer.group.state_codec import receive, send
+    from penstock.trainer.training_state import TrainingState
+
+    def peak():
+        return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+
+    megabytes = int(sys.argv[1])
+    base, count = peak(), (megabytes << 18) // 8
+    model = torch.nn.ParameterList(torch.ones(count) for _ in range(8))
+    data = DataSpec(dataset_size=8, global_batch=4, epochs=1, slots_per_step=1)
+    state = TrainingState({"model": model}, data, None)
+    packed, sent = state.export_state(), []
+    send(packed, lambda piece: sent.append(piece.numel()), 4 << 20)
+    giving = peak() - base
+    state.import_state(packed.header, receive(packed.header, torch.Tensor.zero_, 4 << 20))
+    size = megabytes << 20
+    assert sum(sent) == packed.payload_bytes and not any(bool(each.any()) for each in model)
+    print(json.dumps({"giving": giving / size, "taking": (peak() - base) / size}))
     """
 )
 
@@ -205,3 +231,13 @@ def test_memory_when_a_state_is_taken_up_stays_below_2_2_times_the_state(
     assert of_memory["numbers"] == of_disk["numbers"] == first["numbers"]
     assert of_memory["peak"] < 2.2, of_memory
     assert of_disk["peak"] < 2.2, of_disk
+
+
+@pytest.mark.slow
+def test_a_state_of_another_member_takes_no_more_memory_than_both_need(tmp_path: Path) -> None:
+    """Who gives has its own, who takes its own and what it has received, and a piece beside."""
+    script = tmp_path / "peer.py"
+    script.write_text(OF_A_PEER)
+    found = run(script, str(MEGABYTES), memory="")
+    assert found["giving"] < 1.3, found
+    assert found["taking"] < 2.2, found
