@@ -155,7 +155,7 @@ def test_all_jobs_of_a_brain_that_died_are_taken_over_however_many(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One claim takes a few jobs; the next looks take the rest at once, not a claim later."""
-    monkeypatch.setattr(administrator_loop, "_MOST_CLAIMED", 4)
+    monkeypatch.setattr(administrator_loop, "_MOST_MOVED", 4)
 
     async def run() -> None:
         clock = Clock()
@@ -179,6 +179,48 @@ def test_all_jobs_of_a_brain_that_died_are_taken_over_however_many(
             await two.tick()
             await two.tick()
             assert len(two._held) == 10
+
+    asyncio.run(run())
+
+
+def test_a_brain_that_comes_back_gets_its_part_of_the_jobs(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others let it go, a few jobs at a time, and nothing moves once each has its own."""
+    monkeypatch.setattr(administrator_loop, "_MOST_MOVED", 7)
+    uids = {f"uid-{index}" for index in range(40)}
+
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(database_url, clock=clock) as brain:
+            for index, uid in enumerate(sorted(uids)):
+                await brain.jobs.register(registration(uid, name=f"job-{index}"))
+            one = administrators(brain, clock)
+            for _ in range(6):
+                await one.tick()
+            assert set(one._held) == uids
+
+            two = administrators(brain, clock)
+            for _ in range(20):
+                clock.advance(3)
+                await two.tick()
+                await one.tick()
+                assert not one._held & two._held
+            assert one._held | two._held == uids
+            assert 10 <= len(two._held) <= 30
+
+            settled = [one._held, two._held]
+            for _ in range(3):
+                clock.advance(3)
+                await two.tick()
+                await one.tick()
+            assert [one._held, two._held] == settled
+
+            await one.stop()
+            for _ in range(6):
+                clock.advance(3)
+                await two.tick()
+            assert set(two._held) == uids
 
     asyncio.run(run())
 

@@ -2,8 +2,8 @@
 
 Level-triggered: each tick reads what the jobs are now and asks
 `penstock.brain.control.administrator` which of them are due. Several Brains share the jobs of one
-database by leases; should two plan the same job all the same, `Jobs.next_plan` lets one of them
-win.
+database by leases, and share them out anew when one of them comes or goes; should two plan the same
+job all the same, `Jobs.next_plan` lets one of them win.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.brain.store.leases import Leases
 from penstock.brain.store.plans import Plans
 
 logger = logging.getLogger(__name__)
-_MOST_CLAIMED: Final = 500
-"""Free jobs that one claim takes, so that two Brains that start together share them; where there
-may be more, the next look claims again."""
+_MOST_MOVED: Final = 500
+"""Jobs that one claim takes or lets go, so that its transaction is short; where there may be more,
+the next look claims again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,11 @@ class Administrators:
             await Jobs(self._database, session).lose(now - self._settings.lost_after_seconds)
             leases = Leases(self._database, session)
             await leases.retire()
-            held = await leases.claim(
-                self._holder, now, self._settings.lease_seconds, _MOST_CLAIMED
+            claimed = await leases.claim(
+                self._holder, now, self._settings.lease_seconds, _MOST_MOVED
             )
-        there_may_be_more = len(set(held) - self._held) >= _MOST_CLAIMED
-        self._held = frozenset(held)
-        self._claimed_seconds = float("-inf") if there_may_be_more else now
+        self._held = claimed.held
+        self._claimed_seconds = float("-inf") if claimed.more else now
 
     def _look(self, row: LiveJob, administrator: _Administrator, now: float) -> None:
         if administrator.busy is not None:

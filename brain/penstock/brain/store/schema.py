@@ -51,13 +51,16 @@ def _upgrade(connection: Connection, revision: str, is_sqlite: bool) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
     config = configuration(connection)
     present = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    scripts = ScriptDirectory.from_config(config)
+    known = {script.revision for script in scripts.walk_revisions()}
     if present is not None and present not in known:
         raise DatabaseError(
             f"the database has revision {present!r}, which this version does not know: "
             "run the version of penstock that made it, or a newer one"
         )
-    command.upgrade(config, revision)
+    # Alembic keeps what it does in globals, so two upgrades of one process must not meet in it.
+    if present != (scripts.get_current_head() if revision == "head" else revision):
+        command.upgrade(config, revision)
 
 
 def _downgrade(connection: Connection, revision: str) -> None:

@@ -301,6 +301,15 @@ class LeaseRow(Table, table=True):
     expires_seconds: float = _seconds()
 
 
+class ReplicaRow(Table, table=True):
+    """One of several Brains, and until when it is known to live."""
+
+    __tablename__ = "replicas"
+
+    name: str = Field(primary_key=True, max_length=64)
+    expires_seconds: float = _seconds()
+
+
 class SnapshotRow(Table, table=True):
     """The cluster as the scheduler sent it: the newest (resolution 0), and one for each minute
     and each ten minutes. `content` is JSON, compressed."""
