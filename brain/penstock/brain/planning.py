@@ -212,10 +212,15 @@ class RankSample:
         _finite("memory_bytes", self.memory_bytes)
         _positive("milli_cpu_limit", self.milli_cpu_limit)
         _positive("memory_limit_bytes", self.memory_limit_bytes)
-        for name in ("steps_per_second", "step_seconds", "wait_share", "gpu_utilization"):
-            value = getattr(self, name)
-            if value is not None:
-                _finite(name, value)
+        # One by one: a history has tens of thousands of these.
+        if self.steps_per_second is not None:
+            _finite("steps_per_second", self.steps_per_second)
+        if self.step_seconds is not None:
+            _finite("step_seconds", self.step_seconds)
+        if self.wait_share is not None:
+            _finite("wait_share", self.wait_share)
+        if self.gpu_utilization is not None:
+            _finite("gpu_utilization", self.gpu_utilization)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -532,12 +537,12 @@ class Algorithm(Generic[P]):
 
 
 def _finite(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value < math.inf:
         raise PlanningError(f"{name} must be finite and not negative, got {value!r}")
 
 
 def _positive(name: str, value: int | None) -> None:
-    if value is not None and not (math.isfinite(value) and value > 0):
+    if value is not None and not 0 < value < math.inf:
         raise PlanningError(f"{name} must be above 0, got {value!r}")
 
 

@@ -14,6 +14,7 @@ from penstock.crds.conditions import JobCondition, ScaleCondition
 from penstock.scheduler.request import Request
 from penstock.sim.week.brain_view import BrainView, PastJobs
 from penstock.sim.week.job_objects import BEGIN, JobObjects, job_spec, moment
+from penstock.sim.week.trainer_looks import TrainerLooks
 from penstock.sim.week.world.assumptions import Assumptions
 from penstock.sim.week.world.bills import Given
 from penstock.sim.week.world.cluster import Cluster, PlacedPod
@@ -21,7 +22,6 @@ from penstock.sim.week.world.jobs import WeekJob
 from penstock.sim.week.world.outcome import Counts, JobOutcome
 from penstock.sim.week.world.training import Training
 
-_TRAINER_ASKS: Final = 1.0
 _LEAST_CORES: Final = 2.0
 _PS: Final = Role.PS.value
 _WORKER: Final = Role.WORKER.value
@@ -65,6 +65,7 @@ class ElasticPods(ABC):
             lambda: self._training.steps,
             objective,
         )
+        self._looks = TrainerLooks(self._clock, self._brain, self._trainer_looks)
         self.given = Given()
         """What the job's pods held, by the end of each."""
         self._placed: dict[str, PlacedPod] = {}
@@ -78,7 +79,6 @@ class ElasticPods(ABC):
         self._over = False
         self._due = False
         self._alarm = float("inf")
-        self._ticking = False
 
     def _look(self) -> None:
         """The controller looks at the job soon, once for all that happens at this moment."""
@@ -105,6 +105,7 @@ class ElasticPods(ABC):
         for scale in list(self._objects.scales.values()):
             if scale.is_true(ScaleCondition.FAILED):
                 self._brain.withdrawn(scale.name)
+                self._looks.wake()
             elif scale.status_of(ScaleCondition.PREPARED) == "Unknown":
                 self._consent(scale.name)
         for kind in (JobCondition.SUCCEEDED, JobCondition.FAILED):
@@ -184,9 +185,8 @@ class ElasticPods(ABC):
             ready_since=now,
             containers=(ContainerState(name="main"),),
         )
-        if placed.role == TRAINER_ROLE and not self._ticking:
-            self._ticking = True
-            self._clock.at(self._clock.now + _TRAINER_ASKS, self._tick)
+        if placed.role == TRAINER_ROLE:
+            self._looks.begin()
         self._look()
 
     def _gone(self, names: Sequence[str], kind: EventKind) -> None:
@@ -198,6 +198,7 @@ class ElasticPods(ABC):
                 self._brain.happened(
                     kind, Role(pod.role), pod.rank, pod.memory_bytes or 0, self._clock.now
                 )
+                self._looks.wake()
             if name in self._holders.values():
                 self._server_lost = True
                 self._moving_until = None
@@ -220,8 +221,8 @@ class ElasticPods(ABC):
         """Tell the training and the Brain what trains now."""
 
     @abstractmethod
-    def _tick(self) -> None:
-        """The trainer's look at the job, again and again once its pod is ready."""
+    def _trainer_looks(self) -> bool:
+        """The trainer's look at the job, again and again once its pod is ready; False: no more."""
 
     @abstractmethod
     def _consent(self, name: str) -> None:

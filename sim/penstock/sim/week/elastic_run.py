@@ -25,7 +25,6 @@ from penstock.sim.week.elastic_pods import ElasticPods
 from penstock.sim.week.world.jobs import past_job, server_bytes
 from penstock.sim.week.world.outcome import JobOutcome
 
-_TRAINER_ASKS: Final = 1.0
 _PS: Final = Role.PS.value
 _WORKER: Final = Role.WORKER.value
 
@@ -44,16 +43,16 @@ class ElasticRun(ElasticPods):
             self._objects.end_pod(name, self._clock.now, 1, "Error")
         self._gone(workers, EventKind.FAILED)
 
-    def _tick(self) -> None:
+    def _trainer_looks(self) -> bool:
         if self._over:
-            return
+            return False
         self._training.advance()
-        if self._brain.has_something_to_see and self._trainer_is_ready():
+        if self._trainer_is_ready():
             scale = self._brain.tick(self._clock.now, self._incarnations)
             if scale is not None:
                 self._objects.write_scale(scale, self._clock.now)
                 self._look()
-        self._clock.at(self._brain.next_look(self._clock.now), self._tick)
+        return True
 
     def _trainer_is_ready(self) -> bool:
         return any(
@@ -193,6 +192,7 @@ class ElasticRun(ElasticPods):
             server_memory=memory,
             memory_limits=limits,
         )
+        self._looks.wake()
 
     def _cores(self, names: list[str]) -> tuple[float, ...]:
         return tuple((self._objects.pods[name].cpu_milli or 0) / 1000 for name in names)
