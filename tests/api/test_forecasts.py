@@ -62,5 +62,22 @@ def test_a_strategy_that_there_is_not_is_refused(sqlite_url: str) -> None:
             answer = await service.http.post("/v1/forecasts", json=body)
             assert answer.status_code == 422
             assert "strategy" in answer.text
+            answer = await service.http.post("/v1/forecasts", json={"signature": ADS})
+            missing = {"field": "body.strategy", "rule": "Field required"}
+            assert answer.json()["errors"] == [missing]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("signature", [{}, {"code": "v7"}, {"model": ""}])
+def test_a_signature_that_names_nothing_is_refused(
+    sqlite_url: str, signature: dict[str, str]
+) -> None:
+    async def run() -> None:
+        async with api(sqlite_url, clock=Clock(BEGIN)) as service:
+            body = {"strategy": "AllReduce", "signature": signature}
+            answer = await service.http.post("/v1/forecasts", json=body)
+            assert answer.status_code == 422
+            assert "say model, dataset or user" in answer.text
 
     asyncio.run(run())

@@ -47,6 +47,8 @@ def test_a_policy_replaces_one_stage_and_leaves_the_others() -> None:
     [
         ({"administrater.x": 1}, "administrater"),
         ({"administrator": 3}, "administrator = 3"),
+        ({"prices.core_hour": 0.03}, "prices.gib_hour is missing"),
+        ({"prices.core_hour": -1}, "prices.core_hour = -1: Input should be greater"),
         ({"administrator.interval_seconds": float("inf")}, "interval_seconds"),
         ({"retention.raw_seconds": 60}, "greater than or equal to 1800"),
         ({"limits.pod_cpu": "none"}, "pod_cpu"),

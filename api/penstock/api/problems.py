@@ -162,7 +162,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
         FieldProblem(
             field=".".join(str(part) for part in problem["loc"]),
             rule=problem["msg"],
-            value=_shown(problem.get("input")),
+            # Of a field that is missing pydantic gives what is round it.
+            value=None if problem["type"] == "missing" else _shown(problem.get("input")),
         )
         for problem in error.errors()[:_MOST_ERRORS]
     ]

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from penstock.base import quantity
 from penstock.base.enums import Stage, Strategy
@@ -180,12 +181,16 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Brain
     try:
         return BrainSettings.model_validate(content)
     except ValidationError as error:
-        lines = [
-            f"{origin}: {'.'.join(str(part) for part in problem['loc']) or 'the file'}"
-            f" = {problem['input']!r:.60}: {problem['msg']}"
-            for problem in error.errors()
-        ]
+        lines = [f"{origin}: {_said(problem)}" for problem in error.errors()]
         raise ConfigurationError("\n".join(lines)) from error
+
+
+def _said(problem: ErrorDetails) -> str:
+    """Field, value and rule; of a field that is missing pydantic gives what is round it."""
+    field = ".".join(str(part) for part in problem["loc"]) or "the file"
+    if problem["type"] == "missing":
+        return f"{field} is missing, and has no default"
+    return f"{field} = {problem['input']!r:.60}: {problem['msg']}"
 
 
 def _set(content: dict[str, Any], names: list[str], value: Any) -> None:

@@ -40,7 +40,7 @@ def forecast_(
 
     job = _job(file)
     signature = job.spec.signature
-    if signature is None or not signature.model_dump(exclude_none=True):
+    if signature is None or not (signature.model or signature.dataset or signature.user):
         raise UsageError(
             "spec.signature: names nothing, so that no job is known to be like it; say model, "
             "dataset or user there"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.base.enums import Strategy
 from penstock.wire.base import Name, WireModel
@@ -20,6 +20,14 @@ class ForecastRequest(WireModel):
     signature: Signature
     namespace: Name = ""
     """The namespace whose jobs count; empty: all, for who may list those."""
+
+    @model_validator(mode="after")
+    def _like_something(self) -> Self:
+        if not (self.signature.model or self.signature.dataset or self.signature.user):
+            raise ValueError(
+                "signature names nothing that jobs are alike by: say model, dataset or user"
+            )
+        return self
 
 
 class Expected(WireModel):
