@@ -150,8 +150,8 @@ class EpochAudit(Message):
     samples_repeated: Count
 
 
-def _unknown(value: object) -> bool:
-    """The same of a field that says something when it is empty."""
+def is_none(value: object) -> bool:
+    """Whether a field is left out that says something when it is empty; see `_unsaid`."""
     return value is None
 
 
@@ -192,7 +192,7 @@ class SessionReport(Message):
     audits: tuple[EpochAudit, ...] = ()
     result: dict[str, Any] | None = None
     troubles: Troubles = ()
-    idle_seconds: Annotated[Seconds | None, Field(exclude_if=_unknown)] = None
+    idle_seconds: Annotated[Seconds | None, Field(exclude_if=is_none)] = None
     """Since the last step that one of the launched processes took; None: none is known."""
     seen_revision: Count = 0
     wait_seconds: Annotated[float, Field(ge=0, le=30)] = 0.0
@@ -332,7 +332,7 @@ class AgentReport(Message):
     """Processes that it starts as ranks of one world; 0: it runs the program as it is."""
     processes: Annotated[
         Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] | None,
-        Field(exclude_if=_unknown),
+        Field(exclude_if=is_none),
     ] = None
     """None: this agent cannot know, being of the release before or not on Linux."""
     duplicates: Annotated[
@@ -380,7 +380,7 @@ class AgentReply(Message):
     """To the last report: stay, and ask again."""
     look: Annotated[Count, Field(exclude_if=_unsaid)] = 0
     """Look at the stacks of the processes, once for each number; to agents that can. 0: do not."""
-    end_hung: Annotated[EndHung | None, Field(exclude_if=_unknown)] = None
+    end_hung: Annotated[EndHung | None, Field(exclude_if=is_none)] = None
     """To agents that say `AgentReport.ends_hung`."""
 
 

@@ -45,6 +45,7 @@ from penstock.job.protocol import (
     Text,
     Troubles,
     Usage,
+    is_none,
 )
 from penstock.parameter_server.layout import Layout, ServerId
 from penstock.parameter_server.spec import ModelSpec
@@ -117,7 +118,8 @@ class ServerReport(Message):
     layout: Layout | None = None  # the one it holds; None while EMPTY
     built: Count = 0  # number of the next layout, once it has all of that
     snapshot: Count | None = None  # the snapshot that it holds
-    uncopied: Count | None = None  # the one for which it has no memory
+    uncopied: Annotated[Count | None, Field(exclude_if=is_none)] = None
+    """The snapshot for which it has no memory."""
     applied: Applied = Applied()
     spec: ModelSpec | None = None  # the model that it holds, for a trainer that has forgotten
     data: DataSpec | None = None  # that it is trained on: what slots are numbers of
@@ -186,7 +188,8 @@ class WorkerReport(Message):
     saves: bool = False  # whether it has a folder for checkpoints
     save_every_slots: Count = 0  # 0: only at the end
     filled: Count = 0  # number of the layout that it has filled, as chief
-    read: Count | None = None  # the snapshot that it saves from frozen servers, and has read
+    read: Annotated[Count | None, Field(exclude_if=is_none)] = None
+    """The snapshot that it saves from frozen servers, and has read."""
     saved: Count | None = None  # the snapshot that it has saved, as chief
     lost: tuple[ServerId, ...] = ()  # servers that do not answer it
     dropped: Annotated[
@@ -223,7 +226,8 @@ class WorkerReply(Message):
     fill: Layout | None = None  # chief: fill this one
     fill_checkpoint: Count | None = None  # from this checkpoint; None: afresh
     save: Count | None = None  # chief: write this snapshot of the present layout to disk
-    save_from: FrozenModel | None = None  # and read it there; None: servers have copies of it
+    save_from: Annotated[FrozenModel | None, Field(exclude_if=is_none)] = None
+    """And read it there; None: servers have copies of it."""
     stay: bool = False  # if it is leaving: not yet, there is a checkpoint to be written
     over: bool = False  # the job is done and its servers have gone: there is nothing left to do
     message: Text = ""
