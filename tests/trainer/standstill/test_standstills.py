@@ -35,16 +35,16 @@ def report(idle: float, look: int = 0, state: ProcessState = ProcessState.RUNNIN
     )
 
 
-def stand_still(found: Standstills, *, forms_group: bool = False) -> float:
+def stand_still(found: Standstills, *, holds_steps: bool = False) -> float:
     now = 0.0
     for _ in range(20):
         now += 1.0
         found.hear(report(0.0), now)
-        found.advance(now, JobFacts(), forms_group=False)
+        found.advance(now, JobFacts(), holds_steps=False)
     for second in range(1, 16):
         now += 1.0
         found.hear(report(float(second), found.look), now)
-        found.advance(now, JobFacts(), forms_group=forms_group)
+        found.advance(now, JobFacts(), holds_steps=holds_steps)
     return now
 
 
@@ -57,14 +57,14 @@ def test_the_worker_its_node_and_the_function_are_named_until_the_next_step() ->
     assert "node-a" in problem.message
     assert "hold (/app/train.py:3)" in problem.message
     found.hear(report(0.2), now + 1)
-    found.advance(now + 1, JobFacts(), forms_group=False)
+    found.advance(now + 1, JobFacts(), holds_steps=False)
     assert problems.current() == ()
 
 
 def test_nothing_is_said_while_a_group_is_formed() -> None:
     problems = Problems()
     found = Standstills(problems)
-    stand_still(found, forms_group=True)
+    stand_still(found, holds_steps=True)
     assert (problems.current(), found.look) == ((), 0)
 
 
@@ -77,7 +77,7 @@ def test_a_program_that_has_ended_or_a_pod_that_has_stands_still_no_more() -> No
             found.hear(report(30.0, state=ProcessState.EXITED), now + 1)
         else:
             found.forget(1, 0)
-        found.advance(now + 1, JobFacts(), forms_group=False)
+        found.advance(now + 1, JobFacts(), holds_steps=False)
         assert problems.current() == (), end
 
 
@@ -102,7 +102,7 @@ class Hanging:
             self.idle += 1.0
             self.found.hear(report(self.idle, self.found.look), self.now)
             self.restarts = self.found.advance(
-                self.now, self.facts, forms_group=False, launched=launched
+                self.now, self.facts, holds_steps=False, launched=launched
             )
             if (order := self.found.order_for(report(self.idle))) is not None:
                 told.append(order)
@@ -131,9 +131,9 @@ def test_an_order_is_repeated_until_the_process_is_gone_and_shown_for_a_while() 
     gone = report(0.0).model_copy(update={"processes": ()})
     hanging.found.hear(gone, hanging.now)
     assert hanging.found.order_for(gone) is None
-    hanging.found.advance(hanging.now + 1, RESTART, forms_group=False)
+    hanging.found.advance(hanging.now + 1, RESTART, holds_steps=False)
     assert hanging.reasons() == {JobReason.HUNG_PROCESS_ENDED}
-    hanging.found.advance(hanging.now + SHOWN_SECONDS + 1, RESTART, forms_group=False)
+    hanging.found.advance(hanging.now + SHOWN_SECONDS + 1, RESTART, holds_steps=False)
     assert hanging.reasons() == set()
 
 

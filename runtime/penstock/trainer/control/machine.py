@@ -129,7 +129,7 @@ def _advance(turn: StepContext) -> None:
     if state.standstills.advance(
         now,
         state.facts,
-        forms_group=state.forms_group,
+        holds_steps=state.holds_steps,
         launched=state.rendezvous.members.launched,
     ):
         state.rendezvous.dissolve()

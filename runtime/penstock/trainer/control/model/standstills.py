@@ -110,19 +110,19 @@ class Standstills:
             self._detector.forget(rank)
 
     def advance(
-        self, now: float, facts: JobFacts, *, forms_group: bool, launched: bool = False
+        self, now: float, facts: JobFacts, *, holds_steps: bool, launched: bool = False
     ) -> bool:
         """Let time pass.
 
         Args:
             now: seconds of the trainer's clock.
             facts: what the job's spec says.
-            forms_group: nobody is to take a step now.
+            holds_steps: nobody is to take a step now.
             launched: agents launch the processes, as ranks of one world.
 
         Returns: whether that world is to begin anew, without a process that is ended.
         """
-        if not forms_group:
+        if not holds_steps:
             self._detector.advance(now)
         restarts, why = self._respond(facts, launched, now)
         found = {

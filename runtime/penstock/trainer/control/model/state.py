@@ -16,6 +16,7 @@ from typing import Any
 from penstock.data.ledger import Ledger, SampleOrder
 from penstock.job.protocol import DataSpec, EpochAudit
 from penstock.parameter_server.control.coordinator import ServerCoordinator
+from penstock.parameter_server.control.state import Phase
 from penstock.trainer.control.model.agents import AgentRegistry
 from penstock.trainer.control.model.group_leases import GroupLeases
 from penstock.trainer.control.model.independent_leases import IndependentLeases
@@ -106,8 +107,10 @@ class State:
         return self.replica_groups.least_members(self.facts.min_workers)
 
     @property
-    def forms_group(self) -> bool:
-        """Whether processes that would train together wait until they may."""
+    def holds_steps(self) -> bool:
+        """Whether nobody is to take a step now: a group is formed, or servers are being saved."""
+        if self.servers.state.phase is Phase.SAVING:
+            return True
         return bool(self.rendezvous.members.present) and not self.rendezvous.training
 
     @property
