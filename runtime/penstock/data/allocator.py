@@ -1,8 +1,9 @@
 """glibc's allocator for programs that use large arrays again and again.
 
 It gives back what is larger than 128 KiB, or lies at the top of its heap, and asks for it again for
-the next batch: a third of what a data worker that decodes images or a parameter server does is then
-page faults. Another C library has another allocator, which is left as it is.
+the next batch: a third of what a data worker that decodes images or calls an encoder, or a
+parameter server, does is then page faults. Another C library has another allocator, which is left
+as it is.
 """
 
 from __future__ import annotations
@@ -14,23 +15,24 @@ import sys
 from typing import Final
 
 _MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES, _TOP_PAD_BYTES = 32 << 20, 256 << 20, 64 << 20
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_OPTIONS: Final = (
+    ("MALLOC_MMAP_THRESHOLD_", -3, _MMAP_THRESHOLD_BYTES),
+    ("MALLOC_TRIM_THRESHOLD_", -1, _TRIM_THRESHOLD_BYTES),
+    ("MALLOC_TOP_PAD_", -2, _TOP_PAD_BYTES),
+)
+"""Variables, numbers for ``mallopt``, and values."""
 
-ALLOCATOR: Final = {
-    "MALLOC_MMAP_THRESHOLD_": str(_MMAP_THRESHOLD_BYTES),
-    "MALLOC_TRIM_THRESHOLD_": str(_TRIM_THRESHOLD_BYTES),
-    "MALLOC_TOP_PAD_": str(_TOP_PAD_BYTES),
-}
+ALLOCATOR: Final = {name: str(value) for name, _, value in _OPTIONS}
 """The environment of a program that has not begun yet: its child processes get it too."""
 
 
 def keep_freed_memory() -> None:
-    """The same for this process, from now on."""
+    """The same for this process, from now on; what its environment says is left as it is."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
-        mallopt(_M_TOP_PAD, _TOP_PAD_BYTES)
+        for name, option, value in _OPTIONS:
+            if name not in os.environ:
+                mallopt(option, value)
 
 
 def begin_again() -> None:

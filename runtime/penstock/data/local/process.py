@@ -1,8 +1,9 @@
 """A local worker: a data worker that is the training process's own child.
 
-It was born with its pipeline, answers over one socket, and lives as long as that. Forked, it has
-all that its parent had open; it lets go of what is the parent's alone, or the other children of the
-parent would not see it die.
+It was born with its pipeline, answers over one socket, and lives as long as that. It keeps the
+memory of one batch for the next (`penstock.data.allocator`). Forked, it has all that its parent had
+open; it lets go of what is the parent's alone, or the other children of the parent would not see it
+die.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.data.allocator import keep_freed_memory
 from penstock.data.pipeline import Pipeline
 from penstock.data.processes import exists
 from penstock.data.serving.batch_making import placed
@@ -48,6 +50,7 @@ def serve_parent(
     """
     if forget_parent is not None:
         forget_parent()
+    keep_freed_memory()
     signal.signal(signal.SIGINT, _leave_to_parent)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program's handler is the program's
     maker: Any = pipeline

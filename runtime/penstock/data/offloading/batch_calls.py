@@ -70,9 +70,10 @@ class BatchCall:
     surroundings: Surroundings
     random: bool = False
     _opened: Callable[..., Any] | None = field(default=None, repr=False)
+    _packer: Packer | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "_packer": None}
 
     def __call__(self, batch: Any, seed: int = 0) -> Result | None:
         """The call's result with a batch; never raises what the function raises.
@@ -114,7 +115,8 @@ class BatchCall:
                 value = self._opened(*positional, **named)
         if draws.seen():
             return None, DRAWS
-        why = problem_of(value, (positional, named), before)
+        self._packer = self._packer or Packer()
+        why = problem_of(value, (positional, named), before, self._packer)
         return (None, why) if why else (value, "")
 
 
@@ -163,10 +165,11 @@ def versions(value: Any) -> list[int]:
     return [version(one) for one in tensors_in(value)]
 
 
-def problem_of(value: Any, arguments: Any, before: list[int]) -> str:
+def problem_of(value: Any, arguments: Any, before: list[int], packer: Packer) -> str:
     """Why a result could not be used in another process; "": it could.
 
-    ``before``: the `versions` of the arguments before the call.
+    ``before``: the `versions` of the arguments before the call. ``packer``: of the call's results,
+    most of which are built as the one before, so that little of each has to be looked at.
     """
     if versions(arguments) != before:
         return "it writes to its arguments"
@@ -181,7 +184,7 @@ def problem_of(value: Any, arguments: Any, before: list[int]) -> str:
             return "its result shares memory with its arguments, or with another part of it"
         memory.add(own)
     try:
-        Packer().pack(value)
+        packer.pack(value)
     except NotPortableError as error:
         return f"its result cannot be sent: {error}".replace("the batch holds", "it holds")
     return ""

@@ -48,6 +48,7 @@ from penstock.data.partition.proof import Mode
 from penstock.data.partition.signature import Array, Call, Constant, Signature, Value
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.protocol import PartitionNote
+from penstock.data.transport.batch_codec import Packer
 from penstock.data.weight_bundle import MAX_BYTES
 from penstock.data.written_bytes import WRITES, Writes
 
@@ -184,7 +185,7 @@ class LoaderCall:
         before, draws, writes = versions((args, kwargs)), Draws(), Writes()
         value = run(*args, **kwargs)
         self._always_writes &= writes.seen()
-        why = DRAWS if draws.seen() else problem_of(value, (args, kwargs), before)
+        why = DRAWS if draws.seen() else problem_of(value, (args, kwargs), before, Packer())
         if not why and frozen.holds(tensors_in(value)):
             why = "its result is a part of itself"
         why = why or frozen.change_of_numbers() or ""

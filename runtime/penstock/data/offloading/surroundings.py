@@ -55,7 +55,7 @@ class Surroundings:
             with torch.set_grad_enabled(self.grad):
                 yield
             return
-        self._set()
+        self._set(before)
         try:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(torch.inference_mode(self.inference))
@@ -64,13 +64,22 @@ class Surroundings:
                 stack.enter_context(torch.autocast("cpu", dtype, enabled=bool(self.autocast)))
                 yield
         finally:
-            before._set()
+            before._set(self)
 
-    def _set(self) -> None:
-        torch.set_default_dtype(getattr(torch, self.default_dtype))
-        torch.use_deterministic_algorithms(self.deterministic)
-        torch.set_float32_matmul_precision(self.precision)
-        _mkldnn.enabled = self.mkldnn
+    def _set(self, other: Surroundings) -> None:
+        """Set the options in which ``other``, those of now, differ.
+
+        To set one to what it is may take long: `torch.use_deterministic_algorithms` imports
+        PyTorch's compiler, for a second of the processor in each process that has not yet.
+        """
+        if self.default_dtype != other.default_dtype:
+            torch.set_default_dtype(getattr(torch, self.default_dtype))
+        if self.deterministic != other.deterministic:
+            torch.use_deterministic_algorithms(self.deterministic)
+        if self.precision != other.precision:
+            torch.set_float32_matmul_precision(self.precision)
+        if self.mkldnn != other.mkldnn:
+            _mkldnn.enabled = self.mkldnn
 
 
 @cache

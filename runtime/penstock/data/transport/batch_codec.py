@@ -61,6 +61,7 @@ class Packer:
         self._size = 0
         self._at = 0  # arrays of this batch so far
         self._numbers = False  # 1, 1.0 and True are equal, so equal structures may differ
+        self._unknown: set[Any] = set()  # PyTorch's types that NumPy does not have
 
     def pack(self, batch: Any) -> Packed:
         """A batch as structure and parts; no array is copied that lies dense in memory.
@@ -81,11 +82,12 @@ class Packer:
         # In a batch of many arrays this loop is what packing costs: it works on locals.
         known, parts, nodes, ndarray = self._known, self._parts, [], np.ndarray
         tensor = None if self._torch is None else self._torch.Tensor
+        unknown = self._unknown  # to ask NumPy raises, which takes longer than all else here
         at, total, count = self._at, self._size, len(known)
         for value in values:
             kind = type(value)
             raw = value if kind is ndarray else None
-            if kind is tensor:
+            if kind is tensor and value.dtype not in unknown:
                 try:
                     raw = value.numpy()
                 except (TypeError, RuntimeError):  # `_tensor` knows why
@@ -201,9 +203,13 @@ class Packer:
             order, tensor = _dense(tensor, tensor.stride(), tensor.dim())
             tensor = tensor.contiguous()
         node = [TENSOR, str(tensor.dtype)[6:], tuple(tensor.shape), order]
-        try:
-            raw = tensor.numpy()
-        except TypeError:  # a type that NumPy does not have
+        raw = None
+        if tensor.dtype not in self._unknown:
+            try:
+                raw = tensor.numpy()
+            except TypeError:
+                self._unknown.add(tensor.dtype)
+        if raw is None:
             return self._add(node, None, tensor.view(-1).view(torch.uint8).numpy())
         return self._add(node, None if order else kind, raw)
 
