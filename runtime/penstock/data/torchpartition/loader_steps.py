@@ -68,6 +68,7 @@ MAX_UNUSED: Final = 100
 """Steps in a row in which the program does not make the calls that moved."""
 MAX_NOT_COMPARED: Final = 10
 """Steps that were to be compared and made other calls."""
+_OTHER_CALLS: Final = "the program does not make the calls that were recorded"
 _numbers = itertools.count(1 << 32)
 """Of calls; those of declared functions are others."""
 
@@ -359,6 +360,8 @@ class LoaderSteps:
             self.give_up(work.changed)
         elif work.difference:
             self._end_compared(step, work.difference)
+        elif work.diverged and (name := compiled_function()):  # since the epoch began
+            self.give_up(f"{_compiles(name)}: {work.diverged}")
         elif work.diverged:
             self._tell(declared.diverge(self.state, work.diverged, step.number))
         elif not work.complete:
@@ -392,7 +395,8 @@ class LoaderSteps:
             self._not_compared += 1
             self._tell(declared.skip(self.state, step.number))
         if self._unused >= MAX_UNUSED or self._not_compared >= MAX_NOT_COMPARED:
-            self.give_up("the program does not make the calls that were recorded")
+            name = compiled_function()
+            self.give_up(_compiles(name) if name else _OTHER_CALLS)
 
     def _tell(self, state: Declared, why: str = "") -> None:
         before, self.state = self.state.phase, state
