@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from statistics import median
 from typing import Any, Final
 
 from benchmarks.goals import Goal, at_least, at_most
@@ -50,6 +51,7 @@ CLICKS_BYTES_GOAL: Final = 0.5
 MATCH_GOAL: Final = 15.0
 MODULE_GOAL: Final = 10.0
 LENGTHS: Final = (30, 60)
+ROUNDS: Final = 3
 STEPS: Final = 40
 
 
@@ -91,18 +93,30 @@ def _row(program: Any) -> dict[str, Any]:
     }
 
 
-def _microseconds(*, module: bool) -> float:
-    """Of a matched call: by the difference of two chains, the best of two."""
+def _microseconds(*, module: bool) -> float | None:
+    """Of a matched call: by the difference of two chains, the median of some in turns.
+
+    None where noise is larger than what is measured. With one thread, since others of PyTorch's
+    use the processor while they wait.
+    """
+    import torch
+
     short, long = LENGTHS
-    found = [
-        (_step_seconds(long, module=module) - _step_seconds(short, module=module)) / (long - short)
-        for _ in range(2)
-    ]
-    return round(1e6 * min(found), 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = [
+            (_step_seconds(long, module=module) - _step_seconds(short, module=module))
+            / (long - short)
+            for _ in range(ROUNDS)
+        ]
+    finally:
+        torch.set_num_threads(threads)
+    return round(1e6 * median(found), 1) if min(found) > 0 else None
 
 
 def _step_seconds(length: int, *, module: bool) -> float:
-    """Of the processor, in the training, of a step whose calls are all matched."""
+    """Of the processor, in the training, of a step whose calls are all matched: the median."""
     import torch
 
     from penstock.data.torchpartition.loader_steps import LoaderSteps
@@ -136,11 +150,12 @@ def _step_seconds(length: int, *, module: bool) -> float:
         step(loader.deliver(pickle.loads(packed)))
         loader.end_step()
     given = [pickle.loads(packed) for _ in range(STEPS)]
-    before, began = loader.moved, time.process_time()
+    before, seconds = loader.moved, []
     for one in given:
+        began = time.thread_time()
         step(loader.deliver(one))
         loader.end_step()
-    seconds = (time.process_time() - began) / STEPS
+        seconds.append(time.thread_time() - began)
     if loader.moved - before < STEPS - 1:
         raise RuntimeError(f"{loader.moved - before} of {STEPS} steps have used what came")
-    return seconds
+    return median(seconds)
