@@ -26,13 +26,16 @@ ALLOCATOR: Final = {name: str(value) for name, _, value in _OPTIONS}
 """The environment of a program that has not begun yet: its child processes get it too."""
 
 
-def keep_freed_memory() -> None:
-    """The same for this process, from now on; what its environment says is left as it is."""
+def keep_freed_memory(most_bytes: int = _TRIM_THRESHOLD_BYTES) -> None:
+    """The same for this process, from now on; what its environment says is left as it is.
+
+    ``most_bytes``: so much of its heap it keeps at most.
+    """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         for name, option, value in _OPTIONS:
             if name not in os.environ:
-                mallopt(option, value)
+                mallopt(option, min(value, most_bytes))
 
 
 def begin_again() -> None:

@@ -26,6 +26,8 @@ from penstock.data.serving.worker import DataWorker
 from penstock.data.streams.pipeline import StreamHost, StreamPipeline
 from penstock.data.transport.raised import pack_raised
 
+KEPT_BYTES: Final = 64 << 20
+"""Of the memory that its batches need, each of a pod's many local workers keeps so much at most."""
 STUCK_SECONDS: Final = 10.0
 """After this a worker whose parent has gone ends in the middle of the user's code."""
 PARENT_SECONDS: Final = 1.0
@@ -50,7 +52,7 @@ def serve_parent(
     """
     if forget_parent is not None:
         forget_parent()
-    keep_freed_memory()
+    keep_freed_memory(KEPT_BYTES)
     signal.signal(signal.SIGINT, _leave_to_parent)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program's handler is the program's
     maker: Any = pipeline
