@@ -12,6 +12,7 @@ from penstock.brain.registry import Registry
 from penstock.controller.reconcile.model.observed import ContainerState, Pod
 from penstock.crds.conditions import JobCondition, ScaleCondition
 from penstock.scheduler.request import Request
+from penstock.sim.errors import SimulationError
 from penstock.sim.week.brain_view import BrainView, PastJobs
 from penstock.sim.week.job_objects import BEGIN, JobObjects, job_spec, moment
 from penstock.sim.week.trainer_looks import TrainerLooks
@@ -23,6 +24,8 @@ from penstock.sim.week.world.outcome import Counts, JobOutcome
 from penstock.sim.week.world.training import Training
 
 _LEAST_CORES: Final = 2.0
+_MOST_AT_ONCE: Final = 1000
+"""Looks of the controller at one job at one moment; more do not end."""
 _PS: Final = Role.PS.value
 _WORKER: Final = Role.WORKER.value
 
@@ -79,6 +82,7 @@ class ElasticPods(ABC):
         self._over = False
         self._due = False
         self._alarm = float("inf")
+        self._looked_at, self._at_once = -1.0, 0
 
     def _look(self) -> None:
         """The controller looks at the job soon, once for all that happens at this moment."""
@@ -90,6 +94,10 @@ class ElasticPods(ABC):
         self._due = False
         if self._over:
             return
+        self._at_once = self._at_once + 1 if self._clock.now == self._looked_at else 1
+        self._looked_at = self._clock.now
+        if self._at_once > _MOST_AT_ONCE:
+            raise SimulationError(f"{self._job.name}: still changing after {_MOST_AT_ONCE} looks")
         self._objects.reconcile(self._clock.now)
         created, self._created = self._created, []
         # The pods with which the training begins are placed together.
@@ -120,7 +128,7 @@ class ElasticPods(ABC):
             self._alarm = float("inf")
             self._look()
 
-    def create(self, pod: Pod) -> None:
+    def create(self, pod: Pod, avoids: frozenset[str]) -> None:
         """The controller made a pod."""
         placed = PlacedPod(
             uid=pod.uid,
@@ -130,6 +138,7 @@ class ElasticPods(ABC):
             owner=self,
             asked=self._clock.now,
             bill=self.given,
+            avoids=avoids,
         )
         self._placed[pod.name] = placed
         self._created.append(placed)

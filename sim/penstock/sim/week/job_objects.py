@@ -71,11 +71,24 @@ def job_spec(milli_cpu: int, objective: Objective | None = None) -> ElasticJobSp
     )
 
 
+def _avoided(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """The nodes that a pod's affinity leaves out; the templates of the jobs have none of theirs."""
+    affinity = manifest["spec"].get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    return frozenset(
+        node
+        for term in required.get("nodeSelectorTerms", ())
+        for one in term.get("matchFields", ())
+        if (one["key"], one["operator"]) == ("metadata.name", "NotIn")
+        for node in one["values"]
+    )
+
+
 class Machines(Protocol):
     """Who runs the job's pods."""
 
-    def create(self, pod: Pod) -> None:
-        """A pod was created."""
+    def create(self, pod: Pod, avoids: frozenset[str]) -> None:
+        """A pod was created, which must not have these nodes."""
 
     def delete(self, pod: Pod) -> None:
         """A pod is asked to go."""
@@ -267,7 +280,7 @@ class JobObjects:
         )
         assert pod is not None
         self.pods[name] = pod
-        self._machines.create(pod)
+        self._machines.create(pod, _avoided(manifest))
 
     def _resize(self, action: ResizePod) -> None:
         pod = self.pods[action.name]

@@ -61,6 +61,24 @@ def test_a_group_is_placed_whole_or_not_at_all() -> None:
     assert job.placed_pods == ["a", "b", "c"]
 
 
+def test_a_pod_waits_rather_than_have_a_node_that_it_avoids() -> None:
+    clock = Clock()
+    cluster, job = Cluster(2, clock, ASSUMED), Job()
+    first, choosy, other = pod("a", 7, job), pod("b", 2, job), pod("c", 2, job)
+    cluster.submit([first])
+    run(clock, 1.0)
+    free = "node-00001" if cluster.node_of(first) == "node-00000" else "node-00000"
+    choosy.avoids = frozenset({free})
+    cluster.submit([choosy])
+    cluster.submit([other])
+    run(clock, 2.0)
+    assert (cluster.node_of(choosy), cluster.node_of(other)) == ("", free), "others do not wait"
+    taken = cluster.node_of(first)
+    cluster.release(first)
+    run(clock, 2 * CYCLE)
+    assert cluster.node_of(choosy) == taken
+
+
 def test_who_waits_is_told_once() -> None:
     clock = Clock()
     cluster, job = Cluster(1, clock, ASSUMED), Job()

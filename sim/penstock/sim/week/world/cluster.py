@@ -12,6 +12,8 @@ what the pods were given adds up to what the nodes gave.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -32,7 +34,7 @@ from penstock.sim.week.world.services import Service
 
 CYCLE: Final = 10.0
 """So long after room was made, the pods that wait are tried again."""
-_request: Final = attrgetter("request")
+_shape: Final = attrgetter("request", "avoids")
 
 
 class Owner(Protocol):
@@ -60,6 +62,8 @@ class PlacedPod:
     asked: float
     bill: Given
     """That of its job."""
+    avoids: frozenset[str] = frozenset()
+    """Nodes that it must not have, by name."""
     row: int = -1
     since: float = 0.0
     gone: bool = False
@@ -203,22 +207,24 @@ class Cluster:
         """Place all of a group, or none."""
         rows: list[int] = []
         self.meter.count(self.clock.now)
-        for request, alike in groupby(pods, key=_request):
+        for (request, avoids), alike in groupby(pods, key=_shape):
             count = sum(1 for _ in alike)
             hopeless = any(_exceeds(request, other) for other in refused)
-            room = 0 if hopeless else _room(self.table, self._rows, request)
-            # Pods of one shape fit in any order or not at all, so the engine need not be asked.
+            with self._without(avoids):
+                room = 0 if hopeless else _room(self.table, self._rows, request)
+                # Pods of one shape fit in any order or not at all: the engine need not be asked.
+                if room >= count:
+                    for _ in range(count):
+                        placement = self._placer.place(request)
+                        assert placement is not None
+                        rows.append(placement.row)
             if room < count:
                 for row, placed in zip(rows, pods, strict=False):
                     self.table.give(row, placed.request)
-                # With others of its group in place, it says less.
-                if room == 0 and not rows and not hopeless:
+                # With others of its group in place, or nodes left out, it says less.
+                if room == 0 and not rows and not hopeless and not avoids:
                     refused.append(request)
                 return False
-            for _ in range(count):
-                placement = self._placer.place(request)
-                assert placement is not None
-                rows.append(placement.row)
         for row, pod in zip(rows, pods, strict=True):
             pod.row, pod.since = row, self.clock.now
             self._training[row][pod.uid] = pod
@@ -226,6 +232,19 @@ class Cluster:
             self.totals.placements += 1
             self.totals.waited.append((pod.request.milli_cpu, self.clock.now - pod.asked))
         return True
+
+    @contextmanager
+    def _without(self, nodes: frozenset[str]) -> Iterator[None]:
+        """As if these nodes took no pods."""
+        rows = [self.table.row(name) for name in sorted(nodes)]
+        closed = [row for row in rows if self.table.schedulable[row]]
+        for row in closed:
+            self.table.set_schedulable(row, False)
+        try:
+            yield
+        finally:
+            for row in closed:
+                self.table.set_schedulable(row, True)
 
     def settle(self) -> None:
         """The run has ended: bring every sum up to now."""
