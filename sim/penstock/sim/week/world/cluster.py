@@ -210,7 +210,7 @@ class Cluster:
         for (request, avoids), alike in groupby(pods, key=_shape):
             count = sum(1 for _ in alike)
             hopeless = any(_exceeds(request, other) for other in refused)
-            with self._without(avoids):
+            with _without(self.table, avoids):
                 room = 0 if hopeless else _room(self.table, self._rows, request)
                 # Pods of one shape fit in any order or not at all: the engine need not be asked.
                 if room >= count:
@@ -232,19 +232,6 @@ class Cluster:
             self.totals.placements += 1
             self.totals.waited.append((pod.request.milli_cpu, self.clock.now - pod.asked))
         return True
-
-    @contextmanager
-    def _without(self, nodes: frozenset[str]) -> Iterator[None]:
-        """As if these nodes took no pods."""
-        rows = [self.table.row(name) for name in sorted(nodes)]
-        closed = [row for row in rows if self.table.schedulable[row]]
-        for row in closed:
-            self.table.set_schedulable(row, False)
-        try:
-            yield
-        finally:
-            for row in closed:
-                self.table.set_schedulable(row, True)
 
     def settle(self) -> None:
         """The run has ended: bring every sum up to now."""
@@ -346,6 +333,20 @@ class Cluster:
         self.table.set_schedulable(row, True)
         self._changed = True
         self._try_at(self.clock.now)
+
+
+@contextmanager
+def _without(table: NodeTable, nodes: frozenset[str]) -> Iterator[None]:
+    """As if these nodes took no pods."""
+    rows = [table.row(name) for name in sorted(nodes)]
+    closed = [row for row in rows if table.schedulable[row]]
+    for row in closed:
+        table.set_schedulable(row, False)
+    try:
+        yield
+    finally:
+        for row in closed:
+            table.set_schedulable(row, True)
 
 
 def _exceeds(request: Request, other: Request) -> bool:
