@@ -18,7 +18,7 @@ import torch.distributed.checkpoint
 
 from penstock.job import atomic_file
 from penstock.trainer.checkpoint import CheckpointDir
-from penstock.trainer.group.state_codec import pack, unpack
+from penstock.trainer.group.state_codec import assemble, pack, part_bytes
 from penstock.trainer.snapshot.file_head import HEAD, file_head
 
 State = dict[str, Any]
@@ -105,7 +105,8 @@ class Before:
         for _ in range(2):
             self._verify(path)
         header, payload = self._verify(path)
-        load(state, unpack(header, torch.frombuffer(bytearray(payload), dtype=torch.uint8)))
+        flat = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+        load(state, assemble(header, [part.clone() for part in flat.split(part_bytes(header))]))
 
     def _verify(self, path: Path) -> tuple[bytes, bytes]:
         data = path.read_bytes()

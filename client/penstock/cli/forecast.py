@@ -39,15 +39,16 @@ def forecast_(
     from penstock.wire import ForecastRequest, Signature
 
     job = _job(file)
-    signature = job.spec.signature
-    if signature is None or not (signature.model or signature.dataset or signature.user):
+    said = job.spec.signature
+    signature = Signature(**said.model_dump(exclude_none=True)) if said else Signature()
+    if not signature.finds_jobs:
         raise UsageError(
             "spec.signature: names nothing, so that no job is known to be like it; say model, "
             "dataset or user there"
         )
     asked = ForecastRequest(
         strategy=job.spec.strategy,
-        signature=Signature(**signature.model_dump(exclude_none=True)),
+        signature=signature,
         namespace="" if all_namespaces else job.metadata.namespace or session.namespace,
     )
     found = session.brain.forecast(asked)

@@ -28,7 +28,8 @@ from penstock.trainer.group.host_copies import (
     plan,
     view,
 )
-from penstock.trainer.group.state_codec import pack, unpack
+from penstock.trainer.group.state_codec import pack
+from tests.trainer.group.line import arrived
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
@@ -115,7 +116,7 @@ def test_a_copy_is_of_the_moment_it_was_asked_for() -> None:
     weights = torch.ones(4)
     packed = pack({"weights": weights}, copier_of(LateTransport()))
     weights.zero_()
-    assert unpack(packed.header, packed.flat())["weights"].tolist() == [1.0] * 4
+    assert arrived(packed)["weights"].tolist() == [1.0] * 4
 
 
 def test_the_block_is_used_again_and_grows_with_the_state() -> None:

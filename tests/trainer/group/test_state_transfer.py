@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import pytest
@@ -10,30 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.trainer.group.state_codec import assemble, lend, receive, send
-
-
-class Line:
-    """What one member broadcasts and another receives."""
-
-    def __init__(self) -> None:
-        self.pieces: deque[torch.Tensor] = deque()
-        self.sizes: list[int] = []
-
-    def give(self, piece: torch.Tensor) -> None:
-        self.sizes.append(piece.numel())
-        self.pieces.append(piece.clone())
-
-    def take(self, piece: torch.Tensor) -> None:
-        piece.copy_(self.pieces.popleft())
+from penstock.trainer.group.state_codec import lend, receive, send
+from tests.trainer.group.line import Line, arrived
 
 
 def sent(state: Any, piece_bytes: int) -> tuple[Any, list[int]]:
-    line, packed = Line(), lend(state)
-    send(packed, line.give, piece_bytes)
-    parts = receive(packed.header, line.take, piece_bytes)
-    assert not line.pieces
-    return assemble(packed.header, parts), line.sizes
+    line = Line()
+    return arrived(lend(state), piece_bytes, line), line.sizes
 
 
 @given(st.lists(st.integers(0, 40), max_size=8), st.sampled_from([0, 1, 7, 8, 64, 1 << 20]))

@@ -16,8 +16,9 @@ from penstock.trainer import elastic
 from penstock.trainer.group.collective import Gradients
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.sharding import Sharding
-from penstock.trainer.group.state_codec import StateError, pack, unpack
+from penstock.trainer.group.state_codec import StateError, pack
 from penstock.trainer.replica.layout import find_layout
+from tests.trainer.group.line import arrived
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,7 +58,7 @@ def test_parts_of_a_state_travel_and_are_put_together(mesh: Any) -> None:
 
     other = sharded(mesh, 2)
     other_optimizer = torch.optim.Adam(other.parameters(), lr=0.5)  # that has no state yet
-    state = Sharding(other).put_together(unpack(packed.header, packed.flat()))
+    state = Sharding(other).put_together(arrived(packed))
     other.load_state_dict(state["model"])
     other_optimizer.load_state_dict(state["optimizer"])
     for one, same in zip(model.parameters(), other.parameters(), strict=True):

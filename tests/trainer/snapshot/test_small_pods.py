@@ -26,6 +26,7 @@ from penstock.trainer.snapshot.lent import Lent, WithdrawnError
 from penstock.trainer.snapshot.memory import SnapshotMemory
 from tests.data.planes import eventually
 from tests.memory_group import memory_group
+from tests.trainer.group.line import payload
 from tests.trainer.small_disk import fill, small_disk
 
 MEGABYTE = 1 << 20
@@ -214,7 +215,7 @@ def test_a_tensor_in_pieces_is_the_tensor(tensor: torch.Tensor, most: int) -> No
 
 
 def test_a_state_goes_to_others_as_its_copy_would() -> None:
-    assert torch.equal(lend(state(1)).flat(), pack(state(1)).flat())
+    assert torch.equal(payload(lend(state(1))), payload(pack(state(1))))
     assert lend(state(1)).header == pack(state(1)).header
 
 

@@ -23,7 +23,7 @@ class ForecastRequest(WireModel):
 
     @model_validator(mode="after")
     def _like_something(self) -> Self:
-        if not (self.signature.model or self.signature.dataset or self.signature.user):
+        if not self.signature.finds_jobs:
             raise ValueError(
                 "signature names nothing that jobs are alike by: say model, dataset or user"
             )

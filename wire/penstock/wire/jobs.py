@@ -39,6 +39,11 @@ class Signature(WireModel):
     code: Name = ""
     """The version of the program."""
 
+    @property
+    def finds_jobs(self) -> bool:
+        """Whether it names what jobs are alike by: model, dataset or user."""
+        return bool(self.model or self.dataset or self.user)
+
 
 class RoleDescription(WireModel):
     """What the job's spec says of one role."""

@@ -82,16 +82,6 @@ class PackedState:
         """Bytes of all tensors together."""
         return sum(_size(tensor) for tensor in self.tensors)
 
-    def flat(self) -> torch.Tensor:
-        """All tensors behind one another, on the host: uint8 of shape ``(payload_bytes,)``."""
-        self.wait()
-        flat, at = torch.empty(self.payload_bytes, dtype=torch.uint8), 0
-        for tensor in self.tensors:
-            for piece in host_pieces(tensor, PIECE_BYTES):
-                flat[at : at + piece.numel()].copy_(piece)
-                at += piece.numel()
-        return flat
-
 
 Broadcast = Callable[[torch.Tensor], None]
 """Copies a tensor on the host of the first member to all, in place."""
@@ -184,24 +174,6 @@ def _size(tensor: torch.Tensor) -> int:
 def part_bytes(header: bytes) -> list[int]:
     """How many bytes each tensor of a header has, in order. Raises StateError."""
     return [size for _, _, size in _layout(_read_header(header))]
-
-
-def unpack(header: bytes, flat: torch.Tensor) -> Any:
-    """The state that `pack` wrote; ``flat`` is its `PackedState.flat`.
-
-    Raises:
-        StateError: header and tensors do not fit each other, or the header is damaged.
-    """
-    parts, offset = [], 0
-    for size in part_bytes(header):
-        raw = flat[offset : offset + size]
-        if raw.numel() != size:
-            raise StateError(f"tensors: {flat.numel()} bytes, more are needed")
-        parts.append(raw.clone())
-        offset += size
-    if offset != flat.numel():
-        raise StateError(f"tensors: {flat.numel()} bytes, {offset} are needed")
-    return assemble(header, parts)
 
 
 def assemble(header: bytes, parts: Sequence[torch.Tensor]) -> Any:
