@@ -42,6 +42,9 @@ async def refused(service: Api, method: str, path: str, status: int, **options: 
         ({"roles": {"worker": {"cpu": "lots"}}}, "body.roles.worker.cpu"),
         ({"roles": {"worker": {"min_replicas": 9, "max_replicas": 3}}}, "body.roles.worker"),
         ({"resource_limits": {"cpu": "NaN"}}, "body.resource_limits.cpu"),
+        ({"objective": "Deadline"}, "body"),
+        ({"deadline_seconds": 1_800_000_000}, "body"),
+        ({"objective": "Cheapest", "deadline_seconds": 1_800_000_000}, "body"),
     ],
 )
 def test_a_bad_registration_names_its_field(

@@ -100,6 +100,22 @@ class JobRegistration(WireModel):
     budget: Annotated[float | None, Field(gt=0, le=MOST_BUDGET, exclude_if=_absent)] = None
     """What the job may cost, in the currency of the Brain's prices."""
 
+    @model_validator(mode="after")
+    def _deadline_agrees(self) -> Self:
+        """The rules that the job's resource has (`penstock.crds.elasticjob`)."""
+        if self.objective is Objective.DEADLINE and self.deadline_seconds is None:
+            raise ValueError(
+                "deadline_seconds: required with objective = Deadline; give the time by which"
+                " the job is to have ended, in seconds since 1970"
+            )
+        if self.deadline_seconds is not None and self.objective is not Objective.DEADLINE:
+            stated = "none" if self.objective is None else self.objective
+            raise ValueError(
+                f"deadline_seconds = {self.deadline_seconds:g}: needs objective = Deadline, got"
+                f" {stated}"
+            )
+        return self
+
     def for_release_before(self) -> JobRegistration:
         """The same in words that a Brain of the release before knows."""
         unsaid = dict.fromkeys(("total_steps", "objective", "deadline_seconds", "budget"))
@@ -123,6 +139,12 @@ class Job(JobRegistration):
     finished_seconds: Seconds | None = None
     step: Counter = 0
     """Newest step reported."""
+
+    @model_validator(mode="after")
+    def _deadline_agrees(self) -> Self:
+        """A job that was stored before the rule is shown as it is."""
+        return self
+
     steps_per_second: Rate = 0.0
     """Speed of the newest sample."""
     world_size: Counter = 0
