@@ -12,7 +12,7 @@ from penstock.brain.registry import Registry
 from penstock.controller.reconcile.model.observed import ContainerState, Pod
 from penstock.crds.conditions import JobCondition, ScaleCondition
 from penstock.scheduler.request import Request
-from penstock.sim.errors import SimulationError
+from penstock.sim.week.at_once import AtOnce
 from penstock.sim.week.brain_view import BrainView, PastJobs
 from penstock.sim.week.job_objects import BEGIN, JobObjects, job_spec, moment
 from penstock.sim.week.trainer_looks import TrainerLooks
@@ -82,7 +82,7 @@ class ElasticPods(ABC):
         self._over = False
         self._due = False
         self._alarm = float("inf")
-        self._looked_at, self._at_once = -1.0, 0
+        self._at_once = AtOnce(job.name, _MOST_AT_ONCE)
 
     def _look(self) -> None:
         """The controller looks at the job soon, once for all that happens at this moment."""
@@ -94,10 +94,7 @@ class ElasticPods(ABC):
         self._due = False
         if self._over:
             return
-        self._at_once = self._at_once + 1 if self._clock.now == self._looked_at else 1
-        self._looked_at = self._clock.now
-        if self._at_once > _MOST_AT_ONCE:
-            raise SimulationError(f"{self._job.name}: still changing after {_MOST_AT_ONCE} looks")
+        self._at_once.look(self._clock.now)
         self._objects.reconcile(self._clock.now)
         created, self._created = self._created, []
         # The pods with which the training begins are placed together.
