@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from penstock.data.memory import Memory
+from penstock.data.spare_memory import Resident, SpareMemory
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import read
 from penstock.trainer.group.host_copies import PinnedCopier
@@ -224,13 +226,28 @@ def test_where_the_pod_has_no_room_none_is_kept_in_memory_and_this_is_said_once(
     assert len(waits) == (small.free < 2_000_000)
 
 
-def test_where_one_copy_was_added_for_one_is_kept_and_the_next_process_keeps_one_too(
-    tmp_path: Path, keeper: SnapshotKeeper, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("pod", "added"),
+    [
+        (ROOMY, 3_000_000),
+        (Memory(1 << 40, 12_000_000), None),
+        (Memory(6_000_000, 60_000_000), None),
+    ],
+    ids=["added for", "a quarter of the pod", "half of what is free"],
+)
+def test_where_one_copy_fits_one_is_kept_and_the_next_process_keeps_one_too(
+    tmp_path: Path,
+    keeper: SnapshotKeeper,
+    pod: Memory,
+    added: int | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    added = 3_000_000  # of a state of 2 MB
-
     def one_copy() -> SnapshotMemory:
-        return SnapshotMemory(keeper.path, lambda: ROOMY, added)
+        held = Path(keeper.path).stat().st_blocks * 512
+        now = replace(pod, free=pod.free - held)
+        memory = SnapshotMemory(keeper.path, lambda: now, added)
+        memory.room = SpareMemory(lambda: now, lambda: Resident(0, 0))
+        return memory
 
     for life in range(2):
         memory = one_copy()
@@ -244,7 +261,7 @@ def test_where_one_copy_was_added_for_one_is_kept_and_the_next_process_keeps_one
             assert restored.step == step
             assert torch.equal(restored.state["weights"], weights)
         blocks = Path(keeper.path).stat().st_blocks * 512
-        assert 2_000_000 < blocks < added, "the second slot is never touched"
+        assert 2_000_000 < blocks < 3_000_000, "the second slot is never touched"
         memory.close()
     [record] = caplog.records
     assert "one copy of a state of 2 MB is kept in memory" in record.getMessage()

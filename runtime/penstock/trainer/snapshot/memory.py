@@ -6,9 +6,9 @@ size of the state, mapped once and used for every snapshot: a copy of the state 
 over its bytes, where fresh memory costs the zeroing of every page as well.
 
 Invariants: never more than two copies. The slots are taken only where the pod has room for them:
-what the controller has added for them (``PENSTOCK_SNAPSHOT_MEMORY``), in which one copy is kept
-where two do not fit; where nobody says, a quarter of the pod's memory and half of what is free and
-not the program's (`penstock.data.spare_memory`). Where there is no room, `SnapshotMemory` takes
+what the controller has added for them (``PENSTOCK_SNAPSHOT_MEMORY``); where nobody says, a quarter
+of the pod's memory and half of what is free and not the program's (`penstock.data.spare_memory`).
+One copy is kept where two do not fit. Where there is no room for one, `SnapshotMemory` takes
 nothing and says so once; room that nobody has added is given up when memory becomes short. Nothing
 in here is ever an error of the training.
 """
@@ -40,7 +40,7 @@ from penstock.trainer.snapshot.slots import Content, Snapshot
 logger = logging.getLogger(__name__)
 
 POD_SHARE: Final = 4
-"""Both slots together may have a quarter of the pod's memory."""
+"""The slots together may have a quarter of the pod's memory."""
 FREE_SHARE: Final = 2
 """And half of what may be taken when they are."""
 SHORT_SHARE: Final = 20
@@ -87,8 +87,8 @@ class SnapshotMemory:
             size = os.fstat(descriptor).st_size
             if size > slots.HEAD_BYTES:
                 self._flat = _mapped(self._descriptor)
-                if added is not None:
-                    self._copies = max(1, min(slots.SLOTS, added // slots.capacity(size)))
+                held = os.fstat(descriptor).st_blocks * 512  # a slot that nobody has used is none
+                self._copies = self._copies_of(slots.capacity(size), held) or 1
 
     @classmethod
     def of_process(cls) -> SnapshotMemory:
@@ -223,14 +223,9 @@ class SnapshotMemory:
             return False
         page = mmap.PAGESIZE
         each = -(-(size + self._index_bytes) // page) * page
-        room = self.room.look()
-        held = self._flat.numel() if self._flat is not None else 0
-        if self._added is None:
-            most = min(room.limit // POD_SHARE, (room.unclaimed + held) // FREE_SHARE)
-            copies = slots.SLOTS if slots.SLOTS * each <= most else 0
-        else:
-            most = min(self._added, room.free + held)
-            copies = min(slots.SLOTS, most // each)
+        held = 0 if self._flat is None else self._flat.numel() * self._copies // slots.SLOTS
+        most = self._most(held)
+        copies = self._copies_of(each, held)
         if not copies:
             self._refuse(size, f"at most {most / 1e6:.0f} MB are used for it")
             return False
@@ -256,6 +251,17 @@ class SnapshotMemory:
             self._refuse(size, cause(error))
             return False
         return True
+
+    def _most(self, held: int) -> int:
+        """Bytes that all slots may have, where they have so many now."""
+        room = self.room.look()
+        if self._added is None:
+            return min(room.limit // POD_SHARE, (room.unclaimed + held) // FREE_SHARE)
+        return min(self._added, room.free + held)
+
+    def _copies_of(self, each: int, held: int) -> int:
+        """How many slots of so many bytes may be used."""
+        return min(slots.SLOTS, self._most(held) // each)
 
     def _is_short(self) -> bool:
         """Whether the training needs the memory that nobody has added for the slots."""
