@@ -18,6 +18,7 @@ import torch
 
 from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.hooked import INTERCEPT
+from penstock.data.offloading import frozen
 from penstock.data.offloading.batch_calls import split, with_results
 from penstock.data.offloading.loader_calls import MAX_CALLS, MAX_UNUSED, LoaderCalls
 from penstock.data.offloading.offload import offload
@@ -199,6 +200,19 @@ def write_past_pytorch(encode: Any) -> None:
 
 def assign(encode: Any) -> None:
     encode[0].weight = torch.nn.Parameter(torch.ones(5, 6), requires_grad=False)
+
+
+@pytest.mark.parametrize("copied", [0, frozen.COPIED_BYTES])
+def test_a_write_past_pytorch_is_seen_with_copies_of_the_bytes_and_without(
+    copied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen, "COPIED_BYTES", copied)
+    encode = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 4)).eval()
+    encode.requires_grad_(requires_grad=False)
+    seen = frozen.Frozen(encode)
+    assert [seen.change() for _ in range(8)] == [None] * 8
+    encode[1].bias.data.mul_(0.5)
+    assert "1.bias was written to" in [seen.change() for _ in range(4)]
 
 
 @pytest.mark.parametrize("step", [1, 17, 20])

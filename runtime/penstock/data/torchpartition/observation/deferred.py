@@ -23,6 +23,10 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from penstock.data.torchpartition.observation.functions import DESCRIBING, name_of
 
 _CPU: Final = torch.device("cpu")
+_HOLDING_NOTHING: Final = frozenset(
+    (int, float, bool, str, type(None), torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device)
+)
+"""Types of arguments in which no tensor of a step can be; most calls have no others."""
 
 
 class Meta(NamedTuple):
@@ -183,11 +187,25 @@ def _if_there(value: Any) -> Any:
     return value
 
 
+def _only_step(values: Iterable[Any]) -> Step | None:
+    """The step of all tensors in these; None: of several, or there are things to look into."""
+    found: Step | None = None
+    for value in values:
+        kind = type(value)
+        if kind is Deferred:
+            if found is not None and value._step is not found:
+                return None
+            found = value._step
+        elif kind not in _HOLDING_NOTHING:
+            return None
+    return found
+
+
 def _newest(arguments: tuple[Any, Any]) -> Step:
     """The step that is to be told: of those under way the one that began last."""
     args, kwargs = arguments
-    if not kwargs and len(args) == 1 and type(args[0]) is Deferred:
-        return args[0]._step
+    if not kwargs and (only := _only_step(args)) is not None:
+        return only
     flat, _ = tree_flatten(arguments)
     steps = {id(one._step): one._step for one in flat if isinstance(one, Deferred)}
     return max(steps.values(), key=lambda step: (step.open, step.number))
