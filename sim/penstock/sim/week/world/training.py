@@ -9,6 +9,7 @@ so many pod-days.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -133,7 +134,7 @@ class Training:
             left = self.job.faults[self._next_fault][0] - self._exposed
             waits.append(max(0.0, left) / hazard)
         if waits:
-            self.clock.at(self.clock.now + min(waits), lambda: self._due(version))
+            self.clock.at(self.clock.now + min(waits), _unless_gone(self._due, version))
 
     def _due(self, version: int) -> None:
         if version != self._version:
@@ -156,3 +157,14 @@ class Training:
             self._expect()
         else:
             self._expect()
+
+
+def _unless_gone(due: Callable[[int], None], version: int) -> Callable[[], None]:
+    """`due` of a training, which is not kept for it: most of these come long after it has ended."""
+    held = weakref.WeakMethod(due)
+
+    def act() -> None:
+        if (method := held()) is not None:
+            method(version)
+
+    return act
