@@ -168,6 +168,7 @@ class Killing:
 def run(kills: int, seed: int) -> tuple[dict[str, Any], list[Goal]]:
     """The figures of both trainings, and their goals."""
     figures, goals = run_process(kills, seed)
+    print(f"without a session: {json.dumps(figures)}", file=sys.stderr, flush=True)
     figures["session"], its = session_kills.run(-(-kills // 2), seed)
     return figures, goals + its
 

@@ -46,6 +46,8 @@ START_SECONDS: Final = 120.0
 PATIENCE_SECONDS: Final = 60.0
 """For a mode to come; the kill then comes in another one."""
 END_SECONDS: Final = 400.0
+EPOCH_SECONDS: Final = 3.0
+"""More for each epoch that the program alone has to make, on a busy machine."""
 LOGGED: Final = 0.95
 """Of the losses: who is killed may not have logged its step."""
 
@@ -219,7 +221,10 @@ def run(kills: int, seed: int) -> tuple[dict[str, Any], list[Goal]]:
 def _alone(epochs: int) -> tuple[dict[str, Any], dict[tuple[int, str], float]]:
     with tempfile.TemporaryDirectory() as folder:
         environ = {"OMP_NUM_THREADS": "1", names.STEP_LOG: folder}
-        said = run_alone(sys.executable, *PROGRAM, f"--epochs={epochs}", environ=environ)
+        said = run_alone(
+            sys.executable, *PROGRAM, f"--epochs={epochs}",
+            environ=environ, timeout=END_SECONDS + EPOCH_SECONDS * epochs,
+        )  # fmt: skip
         return end_of(said), losses_in(Path(folder))
 
 
