@@ -11,6 +11,8 @@ from typing import Any
 import helm_python as helm
 import yaml
 
+from penstock.base.yaml_text import Loader
+
 Json = dict[str, Any]
 
 CHART = Path(__file__).parents[2] / "charts" / "penstock"
@@ -155,7 +157,7 @@ def _rendered(values: str, namespace: str) -> list[Json]:
         document
         for path, text in sorted(texts.items())
         if path.endswith(".yaml")
-        for document in yaml.safe_load_all(text)
+        for document in yaml.load_all(text, Loader=Loader)
         if document
     ]
 

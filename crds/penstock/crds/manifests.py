@@ -41,7 +41,8 @@ class Manifest:
         return _HEADER + documents
 
 
-class _Dumper(yaml.SafeDumper):
+# The base depends on the build of PyYAML; both write the same, and this one in a tenth of the time.
+class _Dumper(yaml.CSafeDumper if hasattr(yaml, "CSafeDumper") else yaml.SafeDumper):  # type: ignore[misc]
     """Writes equal parts out in full: ``&`` and ``*`` are not for readers."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import yaml
 
+from penstock.base.yaml_text import Loader
 from penstock.local.control_plane.components import penstock
 from penstock.local.control_plane.supervisor import StartError
 
@@ -40,7 +41,7 @@ def manifests() -> Iterator[dict[str, Any]]:
     """Everything to install, in the order in which it is applied."""
     namespaces: set[str] = set()
     printed = "---\n".join(_print_manifests(command) for command in ("controller", "scheduler"))
-    for manifest in filter(None, yaml.safe_load_all(printed)):
+    for manifest in filter(None, yaml.load_all(printed, Loader=Loader)):
         namespace = manifest["metadata"].get("namespace")
         if namespace is not None and namespace not in namespaces:
             namespaces.add(namespace)
