@@ -44,6 +44,8 @@ NATIVE = {"TCPStore", "create_device"}
 """Listeners that a library makes in C++."""
 
 OURS = {"create_listener", "create_local_listener", "make_server"}
+_WORDS = {*SERVERS, *NATIVE, *OURS, "socket", *(one.partition(".")[0] for one in OF_A_LIBRARY)}
+"""One of them stands in each module that makes a listener: most need not be parsed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,6 +72,8 @@ def made_in_rooms() -> list[Made]:
 
 def made_in(source: str, path: str = "") -> Iterator[Made]:
     """All calls in a module."""
+    if not any(word in source for word in _WORDS):
+        return
     tree = ast.parse(source)
     modules, names = _imported(tree)
     for node in ast.walk(tree):
