@@ -11,7 +11,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -41,10 +40,11 @@ class PostgresServer:
 
     port: int
 
-    def new_database(self) -> str:
-        """Create an empty database; its URL."""
+    def new_database(self, like: str = "") -> str:
+        """Create an empty database, or a copy of one that nobody uses, by its URL; its URL."""
         name = f"t{uuid.uuid4().hex}"
-        _psql(self.port, f"CREATE DATABASE {name}")
+        template = f" TEMPLATE {like.rpartition('/')[2]}" if like else ""
+        _psql(self.port, f"CREATE DATABASE {name}{template}")
         return f"postgresql+asyncpg://{_USER}@127.0.0.1:{self.port}/{name}"
 
     def drop(self, url: str) -> None:
@@ -178,14 +178,13 @@ def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def _psql(port: int, statement: str) -> None:
-    code = (
-        "import asyncio, asyncpg, sys\n"
-        "async def main():\n"
-        f"    c = await asyncpg.connect(host='127.0.0.1', port={port}, user='{_USER}',"
-        " database='postgres', timeout=10)\n"
-        "    await c.execute(sys.argv[1]); await c.close()\n"
-        "asyncio.run(main())"
-    )
+    folder = _programs()
+    assert folder is not None, "a server runs"
+    place = ("-h", "127.0.0.1", "-p", str(port), "-U", _USER, "-d", "postgres")
     subprocess.run(
-        [sys.executable, "-c", code, statement], check=True, capture_output=True, timeout=30
+        [folder / "psql", "-X", *place, "-c", statement],
+        check=True,
+        capture_output=True,
+        timeout=30,
+        env={**os.environ, "PGCONNECT_TIMEOUT": "10"},
     )

@@ -172,7 +172,7 @@ def test_what_has_been_kept_long_enough_goes_and_the_store_stays_bounded(
     async def run() -> None:
         clock = Clock(MINUTE_START)
         keep = RetentionSettings(
-            raw_seconds=1800, minute_seconds=3600, ten_minute_seconds=5400, run_seconds=3600
+            raw_seconds=1800, minute_seconds=2400, ten_minute_seconds=3600, run_seconds=2400
         )
         async with open_brain(
             database_url, clock=clock, settings=BrainSettings(retention=keep)
@@ -186,15 +186,15 @@ def test_what_has_been_kept_long_enough_goes_and_the_store_stays_bounded(
                     return await session.scalar(select(func.count()).select_from(table)) or 0
 
             most = 0
-            for _ in range(60 * 3):  # three hours
+            for _ in range(80):  # minutes: twenty more than anything is kept
                 for _ in range(2):
                     clock.advance(30)
                     await brain.samples.add("uid-1", [reading(clock.now, interval=30)])
                 await brain.sweeper.sweep()
                 most = max(most, await count(SampleRow) + await count(RollupRow))
             assert await count(SampleRow) <= 1800 / 30 + 2
-            assert await count(RollupRow) <= 60 + 9 + 2
-            assert most <= 60 + 60 + 9 + 6
+            assert await count(RollupRow) <= 40 + 6 + 2
+            assert most <= 60 + 40 + 6 + 6
             assert await count(JobRow) == 1  # the finished one went with its plans
             assert await count(PlanRow) == 1
 

@@ -66,7 +66,7 @@ class Cluster:
         self.scales.pop(name, None)
 
 
-def test_a_hundred_clients_that_compare_lose_no_update(database_url: str) -> None:
+def test_forty_clients_that_compare_lose_no_update(database_url: str) -> None:
     """Each reads the plan and overrides it only if it has not changed, until it succeeds."""
 
     async def run() -> None:
@@ -92,12 +92,12 @@ def test_a_hundred_clients_that_compare_lose_no_update(database_url: str) -> Non
                     return made.row.number
                 raise AssertionError("it never ends without an answer")
 
-            numbers = await asyncio.gather(*(client(index) for index in range(100)))
-            assert sorted(numbers) == list(range(2, 102))
+            numbers = await asyncio.gather(*(client(index) for index in range(40)))
+            assert sorted(numbers) == list(range(2, 42))
             rows = await brain.plans.page("uid-1", after=1, limit=200)
-            assert {row.author for row in rows} == {f"c{index}" for index in range(100)}
-            assert (await brain.jobs.get("uid-1")).revision == 101
-            assert attempts >= 100
+            assert {row.author for row in rows} == {f"c{index}" for index in range(40)}
+            assert (await brain.jobs.get("uid-1")).revision == 41
+            assert attempts >= 40
 
     asyncio.run(run())
 

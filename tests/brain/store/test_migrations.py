@@ -23,9 +23,9 @@ def _tables(connection: Connection) -> set[str]:
     return set(inspect(connection).get_table_names())
 
 
-def test_up_makes_exactly_what_the_models_say(database_url: str) -> None:
+def test_up_makes_exactly_what_the_models_say(empty_database_url: str) -> None:
     async def run() -> None:
-        database = Database(database_url)
+        database = Database(empty_database_url)
         await upgrade(database)
         async with database.engine.connect() as connection:
             assert await connection.run_sync(_differences) == []
@@ -34,9 +34,9 @@ def test_up_makes_exactly_what_the_models_say(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_down_leaves_nothing_and_up_again_works(database_url: str) -> None:
+def test_down_leaves_nothing_and_up_again_works(empty_database_url: str) -> None:
     async def run() -> None:
-        database = Database(database_url)
+        database = Database(empty_database_url)
         await upgrade(database)
         await downgrade(database, "base")
         async with database.engine.connect() as connection:
@@ -49,9 +49,9 @@ def test_down_leaves_nothing_and_up_again_works(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_two_brains_that_start_at_once_both_succeed(database_url: str) -> None:
+def test_two_brains_that_start_at_once_both_succeed(empty_database_url: str) -> None:
     async def run() -> None:
-        first, second = Database(database_url), Database(database_url)
+        first, second = Database(empty_database_url), Database(empty_database_url)
         if first.is_sqlite:
             await upgrade(first)  # one file, one machine: Brains there start one after the other
         await asyncio.gather(upgrade(first), upgrade(second))
@@ -61,9 +61,9 @@ def test_two_brains_that_start_at_once_both_succeed(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_database_of_a_newer_version_is_refused(database_url: str) -> None:
+def test_database_of_a_newer_version_is_refused(empty_database_url: str) -> None:
     async def run() -> None:
-        database = Database(database_url)
+        database = Database(empty_database_url)
         await upgrade(database)
         async with database.engine.begin() as connection:
             await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
