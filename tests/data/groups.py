@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from penstock.data.consuming.consumer import Consumer
 from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.protocol import MAX_BYTES, InputOptions, ShareOptions
 from tests.data.planes import end
+from tests.fork_server import Forked, start
 
 GROUP_TOKEN = "the token of the group"
 SHARING = InputOptions(share=ShareOptions(group="sweep"))
@@ -97,15 +96,15 @@ class Job:
             group_token=GROUP_TOKEN,
         )
         self.consumer.options()  # so that it knows that it shares
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers: list[Forked] = []
         group.jobs[token] = self
         group.update()
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
+    def add_worker(self) -> Forked:
         """Begin one data worker, a process."""
         names = str(self._group.names)
         arguments = [self.served.address, self.token, GROUP_TOKEN, names]
-        process = subprocess.Popen([sys.executable, "-c", WORKER, *arguments])
+        process = start(["-c", WORKER, *arguments])
         self._workers.append(process)
         return process
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -19,6 +18,7 @@ import psutil
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.worker import DataWorker
+from tests.fork_server import SERVER, Forked, start
 from tests.patience import patient
 
 SCRIPT = textwrap.dedent(
@@ -104,13 +104,14 @@ def local_workers() -> list[psutil.Process]:
     """The children of this process that live.
 
     Those are left out that `multiprocessing` starts once to help it with ``spawn`` and
-    ``forkserver``, and keeps for good: they are there in whatever comes after a test of such.
+    ``forkserver``, and keeps for good, as `tests.fork_server` does: they are there in whatever
+    comes after a test of such.
     """
-    helpers = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+    helpers = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", f" {SERVER} ")
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            command = " ".join(child.cmdline())
+            command = f" {' '.join(child.cmdline())} "
             if child.status() != psutil.STATUS_ZOMBIE and not any(
                 one in command for one in helpers
             ):
@@ -143,13 +144,13 @@ def thread_worker(of: Consumer, *, tcp: bool = False, token: str = TOKEN) -> Ite
         assert not thread.is_alive()
 
 
-def spawn(*of: Consumer, tcp: bool = False, token: str = TOKEN) -> subprocess.Popen[bytes]:
+def spawn(*of: Consumer, tcp: bool = False, token: str = TOKEN) -> Forked:
     """A data worker process, which serves these."""
     places = [place for one in of for place in (one.address, "" if tcp else one.local)]
-    return subprocess.Popen([sys.executable, "-c", WORKER, token, *places])
+    return start(["-c", WORKER, token, *places])
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: Forked | subprocess.Popen[bytes]) -> None:
     """Kill and wait."""
     process.kill()
     process.wait(20)

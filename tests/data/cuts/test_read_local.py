@@ -7,8 +7,6 @@ import errno
 import io
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +41,7 @@ from penstock.throughput.decision.cut_choice import (
 )
 from penstock.throughput.limits.cut import READ_LOCAL
 from tests.data.planes import TOKEN, WORKER, consumer, end, eventually, freeze
+from tests.fork_server import start
 
 ELSEWHERE = (
     """
@@ -89,10 +88,7 @@ class Worked(Files):
 
 @contextmanager
 def lacking(of: Consumer, folder: Path) -> Iterator[None]:
-    made = subprocess.Popen(
-        [sys.executable, "-c", ELSEWHERE, TOKEN, of.address, ""],
-        env={**os.environ, "LACKS": str(folder)},
-    )
+    made = start(["-c", ELSEWHERE, TOKEN, of.address, ""], env={**os.environ, "LACKS": str(folder)})
     try:
         eventually(lambda: of.workers, 60)
         yield

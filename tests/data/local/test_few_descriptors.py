@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from tests import fork_server
 
 COMMON = textwrap.dedent(
     """
@@ -60,13 +61,7 @@ assert got == list(range(400)), got
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", COMMON + script],
-        capture_output=True,
-        text=True,
-        timeout=55,
-        check=False,
-    )
+    return fork_server.run(["-c", COMMON + script], timeout=55)
 
 
 def test_workers_that_cannot_all_be_started_leave_none_behind() -> None:

@@ -7,7 +7,6 @@ import mmap
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import torch
 from torch.utils import data as torch_data
 
 from penstock.data.torch_loading.torch_loader import DataLoader
+from tests import fork_server
 from tests.data.planes import eventually
 
 FORK_AT = 4
@@ -76,11 +76,13 @@ PROGRAM = textwrap.dedent(
             time.sleep(0.001)
             return os.getpid()
     if __name__ == "__main__":
-        options = {"multiprocessing_context": sys.argv[1]} if len(sys.argv) > 1 else {}
+        workers = 1 if sys.argv[1] == "forkserver" else 2  # each of those loads PyTorch
         pids, helper = set(), 0
-        for batch in DataLoader(Pids(), batch_size=1, num_workers=2, **options):
+        for batch in DataLoader(
+            Pids(), batch_size=1, num_workers=workers, multiprocessing_context=sys.argv[1]
+        ):
             pids.add(int(batch))
-            if len(pids) == 2 and not helper:
+            if len(pids) == workers and not helper:
                 helper = os.fork()
                 if not helper:
                     time.sleep(600)
@@ -94,8 +96,7 @@ PROGRAM = textwrap.dedent(
 def test_they_end_with_a_program_that_has_left_a_child_behind(context: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM)
-    command = [sys.executable, str(script), context]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    program = fork_server.start([str(script), context], stdout=subprocess.PIPE)
     assert program.stdout is not None
     try:
         helper, *workers = map(int, program.stdout.readline().split())
@@ -136,10 +137,7 @@ HANDLING = textwrap.dedent(
 
 
 def test_a_signal_to_the_process_group_is_handled_by_the_program_alone() -> None:
-    command = [sys.executable, "-c", HANDLING]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=50, start_new_session=True, check=False
-    )
+    done = fork_server.run(["-c", HANDLING], timeout=50, start_new_session=True)
     assert done.returncode == 0, done.stderr
     first, last = done.stdout.splitlines()
     assert first.split()[0] == "checkpoint"

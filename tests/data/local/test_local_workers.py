@@ -8,8 +8,6 @@ import itertools
 import logging
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -29,6 +27,7 @@ from penstock.data.memory import Memory, MemoryMeter
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.torch_loading import torch_loader
 from penstock.data.torch_loading.torch_loader import DataLoader
+from tests import fork_server
 from tests.data import planes
 from tests.data.planes import end, eventually, local_workers, same, spawn
 from tests.patience import patient
@@ -356,18 +355,18 @@ def test_where_they_are_spawned_the_error_is_pythons_own() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_other_ways_to_start_a_process(context: str) -> None:
-    loader = make(DataLoader, num_workers=2, multiprocessing_context=context)
+    loader = make(DataLoader, num_workers=1, multiprocessing_context=context)
     assert same(contents(loader), contents(make(DataLoader)))
 
 
 def test_data_workers_and_local_ones_share_the_work(consumer: Consumer) -> None:
+    wanted = contents(DataLoader(Images(800), batch_size=4))
     process = spawn(consumer)
     try:
         eventually(lambda: consumer.workers)
         loader = DataLoader(Images(800, seconds=0.002), batch_size=4, num_workers=1)
-        wanted = contents(DataLoader(Images(800), batch_size=4))
         before = consumer.counts.arrived
-        while consumer.counts.arrived - before <= 20:  # it was still importing PyTorch
+        while consumer.counts.arrived - before <= 20:  # it had yet to open the pipeline
             consumer.counts.made_nearby = 0
             got = list(loader)
         assert consumer.counts.made_nearby > 20
@@ -506,15 +505,13 @@ ENDING = textwrap.dedent(
 
 
 def test_a_program_may_end_in_the_middle_of_an_epoch() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=patient(20)
-    )
+    done = fork_server.run(["-c", ENDING], timeout=patient(20))
     assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n" * 5, "")
 
 
 @pytest.mark.parametrize("seconds", [0.01, 60.0], ids=["between-samples", "within-one"])
 def test_they_end_when_the_program_is_killed(seconds: float) -> None:
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(seconds)])
+    program = fork_server.start(["-c", PROGRAM, str(seconds)])
     parent = psutil.Process(program.pid)
     try:
         eventually(lambda: len(parent.children()) == 2, 40)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from penstock.data import Loader
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.pipeline import Stage
 from tests.data.planes import TOKEN, Noise, consumer, end, eventually, same
+from tests.fork_server import Forked, start
 
 STEPS, BATCH = 100, 4
 RELAY = """
@@ -74,20 +74,20 @@ class Plane:
         self.of, self._stack = of, stack
         self.relay_place = ""
 
-    def relay(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", RELAY, self.of.address, self.of.local, TOKEN]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    def relay(self) -> Forked:
+        arguments = ["-c", RELAY, self.of.address, self.of.local, TOKEN]
+        process = start(arguments, stdout=subprocess.PIPE)
         self._stack.callback(end, process)
         assert process.stdout is not None
-        self.relay_place = process.stdout.readline().decode().strip()
+        self.relay_place = process.stdout.readline().strip()
         process.stdout.close()
         return process
 
-    def first(self, *, to_program: bool = True) -> subprocess.Popen[bytes]:
+    def first(self, *, to_program: bool = True) -> Forked:
         places = ["program", self.of.address, self.of.local] if to_program else []
         if self.relay_place:
             places += ["relay", *self.relay_place.split(" ")]
-        process = subprocess.Popen([sys.executable, "-c", FIRST, TOKEN, *places])
+        process = start(["-c", FIRST, TOKEN, *places])
         self._stack.callback(end, process)
         return process
 
