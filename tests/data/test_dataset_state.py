@@ -16,6 +16,7 @@ from penstock.data.bounded_pickle import dumps_within
 from penstock.data.dataset_watch import DatasetWatch, KeepsStateError, state_of
 from penstock.data.errors import NotPortableError, PipelineTooLargeError
 from penstock.data.pipeline import Pipeline, pack_pipeline
+from tests import fork_server
 
 PROGRAM = """
 import sys, time
@@ -64,11 +65,11 @@ if __name__ == "__main__":
 def run(folder: Path, kind: str, *options: str) -> subprocess.CompletedProcess[str]:
     script = folder / "train.py"
     script.write_text(PROGRAM)
-    penstock = str(Path(sys.executable).with_name("penstock"))
-    command = [sys.executable, str(script), kind]
-    if options:
-        command = [penstock, "run", *options, "--", *command]
     environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
+    if not options:
+        return fork_server.run([str(script), kind], timeout=55, env=environ, cwd=folder)
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    command = [penstock, "run", *options, "--", sys.executable, str(script), kind]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=55, env=environ, cwd=folder
     )

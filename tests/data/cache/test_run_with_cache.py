@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.data.cache.launching import serves
+from tests import fork_server
 from tests.data.cache.daemons import daemon, files, place, until
 from tests.patience import patient
 
@@ -49,15 +50,20 @@ PROGRAM = textwrap.dedent("""
 
 
 def run(tmp_path: Path, options: list[str], *arguments: str, **environ: str) -> tuple[str, dict]:
+    """The program's digest and the cache's report; without options it runs alone."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    done = subprocess.run(
-        [*RUN, "run", *options, "--", sys.executable, str(program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
-    )
+    own = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
+    if options:
+        done = subprocess.run(
+            [*RUN, "run", *options, "--", sys.executable, str(program), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=patient(60),
+            env=own,
+        )
+    else:
+        done = fork_server.run([str(program), *arguments], timeout=patient(60), env=own)
     assert done.returncode == 0, done.stderr
     digest, report = json.loads(done.stdout.splitlines()[-1])
     return digest, report

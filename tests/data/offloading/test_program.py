@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import fork_server
+
 SCRIPT = """
 import hashlib, os, sys, time
 import torch
@@ -77,20 +79,28 @@ def train(
     """Digest of the losses, counts of the encoder's calls, and what was said."""
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), *arguments]
+    program = [str(script), *arguments]
+    options: list[str] = []
     environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
     environ |= {"LOCAL": str(local), "OMP_NUM_THREADS": "1", "PENSTOCK_PARTITION_SHARE": "1"}
     if data_workers is not None:
-        penstock = str(Path(sys.executable).with_name("penstock"))
         environ |= {"DATA_WORKERS": "1"} if data_workers else {}
         stages = ["--stage-workers", str(stage_workers)] if stage_workers else []
-        command = [penstock, "run", "--data-workers", str(data_workers), *stages, "--", *command]
+        options = ["--data-workers", str(data_workers), *stages]
     elif partition:
+        options = ["--partition", partition]
+    if options:
         penstock = str(Path(sys.executable).with_name("penstock"))
-        command = [penstock, "run", "--partition", partition, "--", *command]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=150, env=environ, cwd=folder
-    )
+        done = subprocess.run(
+            [penstock, "run", *options, "--", sys.executable, *program],
+            capture_output=True,
+            text=True,
+            timeout=150,
+            env=environ,
+            cwd=folder,
+        )
+    else:
+        done = fork_server.run(program, timeout=150, env=environ, cwd=folder)
     assert done.returncode == 0, done.stderr
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     counts = [int(one) for one in lines.get("counts", "").split()]

@@ -149,7 +149,7 @@ def test_what_random_may_be_is_said(value: Any) -> None:
 
 SCRIPT = textwrap.dedent(
     """
-    import hashlib, os, random
+    import hashlib, os, random, sys
     import torch
     import penstock.data
     from torch.utils.data import DataLoader, TensorDataset
@@ -158,12 +158,11 @@ SCRIPT = textwrap.dedent(
         flips = torch.rand(len(images), 1) < 0.5
         return torch.where(flips, images.flip(-1), images) + random.random()
 
-    if __name__ == "__main__":
-        torch.set_num_threads(1)
+    def train(workers):
         torch.manual_seed(1)
         change = penstock.data.offload(augment, random="batch")
         data = TensorDataset(torch.randn(80, 6), torch.arange(80) % 3)
-        loader = DataLoader(data, 4, shuffle=True, num_workers=int(os.environ["LOCAL"]))
+        loader = DataLoader(data, 4, shuffle=True, num_workers=workers)
         head, digest = torch.nn.Linear(6, 3), hashlib.sha256()
         for epoch in range(4):
             for images, labels in loader:
@@ -175,35 +174,40 @@ SCRIPT = textwrap.dedent(
                     one.data.sub_(one.grad, alpha=0.1)
                 digest.update(loss.detach().numpy().tobytes())
         print(digest.hexdigest(), change.offloaded.moved)
+
+    if __name__ == "__main__":
+        torch.set_num_threads(1)
+        for partition, workers in zip(sys.argv[1::2], sys.argv[2::2]):
+            os.environ["PENSTOCK_PARTITION"] = partition
+            train(int(workers))
     """
 )
 
 
-def train(folder: Path, local: int, *options: str) -> tuple[str, int]:
-    """Digest of the losses, and how many calls have moved."""
+def train(folder: Path, data_workers: int, *ways: tuple[str, int]) -> list[tuple[str, int]]:
+    """For each way, a partition and a number of local workers: digest of the losses, calls moved.
+
+    One program trains in one after the other.
+    """
     script = folder / "train.py"
     script.write_text(SCRIPT)
     environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
-    environ |= {"LOCAL": str(local), "PENSTOCK_PARTITION_SHARE": "1"}
+    environ |= {"PENSTOCK_PARTITION_SHARE": "1"}
     penstock = str(Path(sys.executable).with_name("penstock"))
-    command = [penstock, "run", *options, "--", sys.executable, str(script)]
+    command = [penstock, "run", "--data-workers", str(data_workers), "--", sys.executable]
+    command += [str(script), *(str(word) for way in ways for word in way)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=150, env=environ, cwd=folder
     )
     assert done.returncode == 0, done.stderr
-    digest, moved = done.stdout.split()
-    return digest, int(moved)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return [(digest, int(moved)) for digest, moved in lines]
 
 
 @pytest.mark.slow
 def test_losses_are_the_same_whoever_augments(tmp_path: Path) -> None:
-    never, moved = train(tmp_path, 1, "--partition", "never", "--data-workers", "0")
-    assert moved == 0
-    for workers, options in (
-        (0, ("--data-workers", "0")),
-        (2, ("--partition", "declared")),
-        (0, ("--data-workers", "1")),
-    ):
-        losses, moved = train(tmp_path, workers, *options)
-        assert losses == never
-        assert moved > 0 or not workers
+    never, here, local = train(tmp_path, 0, ("never", 1), ("declared", 0), ("declared", 2))
+    [elsewhere] = train(tmp_path, 1, ("declared", 0))
+    assert never[1] == 0
+    assert local[1] > 0
+    assert here[0] == local[0] == elsewhere[0] == never[0]

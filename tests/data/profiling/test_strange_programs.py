@@ -20,6 +20,7 @@ from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
 from penstock.data.sizes import batch_bytes
 from penstock.data.stages import seed_stages, seeded_lists
+from tests import fork_server
 from tests.data.profiling.test_profile import PENSTOCK, environ, run_program
 from tests.patience import patient
 
@@ -228,22 +229,21 @@ def test_a_batch_that_does_not_say_its_size_has_none() -> None:
 @pytest.mark.slow
 def test_a_program_prints_what_it_prints_alone(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(UNUSUAL)
-    program = [sys.executable, str(tmp_path / "train.py")]
-
-    def output(*command: str) -> str:
-        return subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=patient(20),
-            env=environ(),
-            cwd=tmp_path,
-            check=True,
-        ).stdout
-
+    script = str(tmp_path / "train.py")
+    alone = fork_server.run([script], timeout=patient(20), env=environ(), cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
     # Both loaders run to their end, which one measured batch after the other would not have it do.
-    profiled = [PENSTOCK, "profile", "-o", str(tmp_path / "p.json"), "--batches", "10000", "--"]
-    assert output(*profiled, *program) == output(*program)
+    command = [PENSTOCK, "profile", "-o", str(tmp_path / "p.json"), "--batches", "10000", "--"]
+    profiled = subprocess.run(
+        [*command, sys.executable, script],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=patient(20),
+        env=environ(),
+        cwd=tmp_path,
+        check=True,
+    )
+    assert profiled.stdout == alone.stdout
 
 
 def test_a_sparse_tensor_has_no_known_size() -> None:
