@@ -167,7 +167,7 @@ class World:
         while not await reached():
             if loop.time() > end:
                 raise AssertionError(f"stage {name!r} not reached: {await self.snapshot()}")
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
         self.stages.append((name, await self.snapshot()))
 
     async def _status_of_job(self) -> Json:
@@ -175,8 +175,7 @@ class World:
         return found
 
     async def _conditions(self) -> dict[str, str]:
-        status = await self._status_of_job()
-        return {one["type"]: one["status"] for one in status.get("conditions") or ()}
+        return _conditions_in(await self._status_of_job())
 
     async def _workers(self) -> list[str]:
         pods = await self._api.list(
@@ -189,8 +188,8 @@ class World:
         )
 
     async def _settled(self, count: int, plan: str = "") -> bool:
-        conditions = await self._conditions()
         status = await self._status_of_job()
+        conditions = _conditions_in(status)
         if conditions.get("Running") != "True" or conditions.get("Scaling") != "False":
             return False
         counts = (status.get("replicas") or {}).get("worker") or {}
@@ -249,6 +248,10 @@ class World:
                 for one in scales.items
             },
         }
+
+
+def _conditions_in(status: Json) -> dict[str, str]:
+    return {one["type"]: one["status"] for one in status.get("conditions") or ()}
 
 
 def _now() -> str:
