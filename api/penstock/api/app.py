@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from penstock.api import problems
 from penstock.api.auth import Authenticator
+from penstock.api.descriptions import describe_fields
 from penstock.api.endpoints import (
     algorithms,
     audit,
@@ -115,6 +116,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         schemas["Problem"] = own
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
+        describe_fields(schemas)
         document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         for path, item in document["paths"].items():
             if path.startswith("/v1/"):

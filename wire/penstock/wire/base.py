@@ -18,9 +18,7 @@ from penstock.base.fields import EXACT_INT_MAX, Quantity
 class WireModel(BaseModel):
     """Base of requests and answers: snake_case, immutable, nothing unknown, nothing infinite."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 MAX_SECONDS: Final = 1e11
@@ -54,9 +52,7 @@ class ListResource(WireModel, Generic[ItemT]):
     continue_: str | None = Field(default=None, alias="continue")
     """Give it back as query parameter ``continue`` for the next page; absent on the last one."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 def milli_cpu(text: Quantity | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
@@ -45,8 +45,6 @@ class ProblemType(StrEnum):
 class FieldProblem(BaseModel):
     """One field at fault."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
     field: str
     """Where: ``body.samples.0.step``, ``query.limit``, ``header.If-Match``."""
     rule: str
@@ -57,8 +55,6 @@ class FieldProblem(BaseModel):
 
 class Problem(BaseModel):
     """An error. Clients ignore fields they do not know."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str
     """One of the stable types."""
