@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--slot-seconds", type=float, default=0.02)
     parser.add_argument("--hurry", type=Path, help="once this file exists, slots cost nothing")
     parser.add_argument("--checkpoints", type=Path, help="folder of the checkpoints")
+    parser.add_argument("--checkpoint-every", type=int, default=20, help="steps between two")
     parser.add_argument("--fail-at-sample", type=int, help="raise an error at this sample")
     options = parser.parse_args()
     os.environ[environment.STEP_LOG] = str(options.log)
@@ -61,7 +62,7 @@ def main() -> None:
         slots_per_step=options.slots,
         seed=3,
         checkpoint_dir=options.checkpoints,
-        checkpoint_every_steps=20,
+        checkpoint_every_steps=options.checkpoint_every,
         replica_group=shards,
     ) as session:
         for step in session:

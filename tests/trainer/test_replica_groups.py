@@ -15,8 +15,12 @@ from benchmarks.elastic.steps import read_steps
 from benchmarks.islands import undone
 from tests.trainer.small_disk import fill, small_disk
 
-EPOCHS = 8
+EPOCHS = 3
 SAMPLES = 1200
+STEPS = EPOCHS * SAMPLES // 48
+CHECKPOINT_EVERY = 5
+SLOW = ("--slots=2", "--slot-seconds=0.25")
+"""Steps that sleep rather than compute, so that a test can do what it is about before the end."""
 PROBLEM = re.compile(r"worker-0: CheckpointsNotWritten: no checkpoint is written.*")
 SCRIPT = ROOT / "benchmarks" / "islands_programs" / "train.py"
 
@@ -30,6 +34,8 @@ def start(job: Job, group: int) -> None:
         f"--epochs={EPOCHS}",
         f"--hurry={folder / 'hurry'}",
         f"--checkpoints={folder / 'checkpoints'}",
+        f"--checkpoint-every={CHECKPOINT_EVERY}",
+        *SLOW,
         options=("--nproc-per-node=2", "--replica-group"),
     )
 
@@ -48,10 +54,10 @@ def test_a_full_disk_under_a_sharded_model_is_told_and_tried_again(
         ]
         job.start_trainer("--lease-seconds=20")
         start(job, 0)
-        job.wait_for_step(22, timeout=60)  # a checkpoint is due every 20
+        job.wait_for_step(CHECKPOINT_EVERY + 2, timeout=60)
         trainer = tmp_path / "trainer-0.log"  # that says what it puts into the job's status
         told = job.wait_for(lambda: PROBLEM.search(trainer.read_text()), 30, "the problem")[0]
-        job.wait_for_step(41)
+        job.wait_for_step(2 * CHECKPOINT_EVERY + 1)
         for filler in fillers:
             filler.unlink()
         over = "CheckpointsNotWritten: over"
@@ -64,7 +70,7 @@ def test_a_full_disk_under_a_sharded_model_is_told_and_tried_again(
             for rank in range(2)
         ]
     assert f"part-{full[0]}-of-2: No space left on device" in told
-    assert steps == [f"step-{EPOCHS * SAMPLES // 48:012d}.penstock"] * 2
+    assert steps == [f"step-{STEPS:012d}.penstock"] * 2
 
 
 def start_pod(job: Job, rank: int) -> None:
@@ -76,6 +82,7 @@ def start_pod(job: Job, rank: int) -> None:
         f"--log={folder}",
         f"--epochs={EPOCHS}",
         f"--hurry={folder / 'hurry'}",
+        *SLOW,
         options=("--nproc-per-node=1", "--replica-group", "--replica-group-pods=2"),
     )
 
@@ -107,7 +114,7 @@ def test_a_lost_process_costs_its_replica_group_and_not_a_sample(tmp_path: Path)
     assert result["samples_lost"] == result["samples_repeated"] == 0
     logs = sorted(tmp_path.glob("steps-*.jsonl"))
     assert undone(logs) == 0
-    assert len(read_steps(logs)) == result["steps"] == EPOCHS * SAMPLES // 48
+    assert len(read_steps(logs)) == result["steps"] == STEPS
     parts = sorted((tmp_path / "checkpoints").iterdir())
     assert [part.name for part in parts] == ["part-0-of-2", "part-1-of-2"]
     assert {path.name for path in parts[0].glob("step-*")} == {
@@ -140,5 +147,5 @@ def test_a_lost_pod_costs_its_replica_group_and_not_a_sample(tmp_path: Path, los
     assert result["samples_lost"] == result["samples_repeated"] == 0
     logs = sorted(tmp_path.glob("steps-*.jsonl"))
     assert undone(logs) == 0
-    assert len(read_steps(logs)) == result["steps"] == EPOCHS * SAMPLES // 48
+    assert len(read_steps(logs)) == result["steps"] == STEPS
     assert {path.name.split("-")[1] for path in logs} == {"0", "2"}, "the first pod of each speaks"
