@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ SOME_EVENTS: Final = 200
 
 def written_out(value: Any, seen: frozenset[int] = frozenset()) -> Any:
     """A state with all that it holds, as plain data; what follows from it is left out."""
+    if value is None or isinstance(value, str | int | float):
+        return str(value)
     if id(value) in seen or callable(value):
         return "..."
     seen |= {id(value)}
@@ -40,13 +42,15 @@ def written_out(value: Any, seen: frozenset[int] = frozenset()) -> Any:
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, str):
-        return
-    names = [*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ())]
-    for name in names:
-        cached = isinstance(getattr(type(value), name, None), cached_property)
-        if not cached and not name.startswith("__"):
+    for name in (*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ())):
+        if _is_own(type(value), name):
             yield name, getattr(value, name)
+
+
+@cache
+def _is_own(kind: type, name: str) -> bool:
+    """Not what follows from other fields."""
+    return not isinstance(getattr(kind, name, None), cached_property) and name[:2] != "__"
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 5])
