@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--hang-at-step", type=int, help="stand still at this step")
     parser.add_argument("--hung", type=Path, help="file of the one that has: no other does")
     parser.add_argument("--fail-at-sample", type=int, help="raise an error at this sample")
+    parser.add_argument("--checkpoint-every", type=int, default=50, help="steps between two")
     parser.add_argument("--snapshot-every", type=int, help="steps between copies of the state")
     options = parser.parse_args()
     os.environ[environment.STEP_LOG] = str(options.log)
@@ -69,7 +70,7 @@ def main() -> None:
         epochs=options.epochs,
         slots_per_step=options.slots,
         seed=3,
-        checkpoint_every_steps=50,
+        checkpoint_every_steps=options.checkpoint_every,
         snapshot_every_steps=options.snapshot_every,
     ) as session:
         for step in session:
