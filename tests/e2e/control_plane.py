@@ -38,6 +38,7 @@ PATHS = {
     "pods": "/api/v1/namespaces/default/pods",
     "services": "/api/v1/namespaces/default/services",
     "nodes": "/api/v1/nodes",
+    "trainjobs": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs",
 }
 
 
@@ -147,12 +148,17 @@ class ControlPlane:
         return "\n" + "\n".join(parts)
 
 
-def until(condition: Callable[[], Any], timeout_seconds: float = 30.0) -> Any:
-    """Poll until the condition gives something true, and return it."""
+def until(
+    condition: Callable[[], Any], timeout_seconds: float = 30.0, every_seconds: float = 0.25
+) -> Any:
+    """Poll until the condition gives something true, and return it.
+
+    Each look costs the control plane more than the wait does: oftener only for what does not last.
+    """
     deadline = time.monotonic() + patient(timeout_seconds)
     while not (found := condition()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)
+        time.sleep(every_seconds)
     return found
 
 

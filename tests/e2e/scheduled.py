@@ -58,10 +58,15 @@ def plane_of(folder: Path, nodes: list[Json], *options: str) -> Iterator[Control
             yield running
 
 
-def eventually(plane: ControlPlane, condition: Callable[[], Any], seconds: float = 40.0) -> Any:
+def eventually(
+    plane: ControlPlane,
+    condition: Callable[[], Any],
+    seconds: float = 40.0,
+    every_seconds: float = 0.25,
+) -> Any:
     """`until`, and what there was to see where it never comes."""
     try:
-        return until(condition, seconds)
+        return until(condition, seconds, every_seconds)
     except AssertionError:
         seen = plane.kubectl("get", "ej,scales,pods,events", "-o", "wide")
         raise AssertionError(seen + log_of(plane) + plane.last_words()) from None

@@ -6,6 +6,7 @@ With real data workers and a real training loop, so that what is asserted is wha
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,46 +150,60 @@ def trace(plane: ControlPlane) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("preempts", [False, True], ids=["moved", "preempted"])
-def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
-    tmp_path: Path, preempts: bool
-) -> None:
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     nodes: list[Json] = [
         {"name": "gpu", "cpu": "8", "memory": "16Gi", "accelerators": {GPU: 2}},
         {"name": "cpu", "cpu": "4", "memory": "8Gi"},
     ]
+    with plane_of(tmp_path_factory.mktemp("plane"), nodes) as running:
+        yield running
+
+
+@pytest.fixture
+def empty_nodes(two_nodes: ControlPlane) -> Iterator[ControlPlane]:
+    """The same for each test, with nothing on its nodes."""
+    yield two_nodes
+    wait = f"--timeout={patient(40):.0f}s"
+    two_nodes.kubectl("uncordon", "cpu")
+    two_nodes.kubectl("delete", "ej,scales.penstock.dev", "--all", wait)
+    two_nodes.kubectl("delete", "pods", "--all", wait)
+
+
+@pytest.mark.parametrize("preempts", [False, True], ids=["moved", "preempted"])
+def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
+    tmp_path: Path, empty_nodes: ControlPlane, preempts: bool
+) -> None:
     enough = tmp_path / "enough"
-    with plane_of(tmp_path, nodes) as plane:
-        plane.kubectl("cordon", "cpu")
-        plane.apply(hungry_job(enough, cpu="1", gpus=1, step=0.02, most=2))
-        uid = plane.get("ej", "hungry")["metadata"]["uid"]
-        job = {"name": "hungry", "uid": uid}
-        spec = {"jobRef": job, "roles": {"dataWorker": {"replicas": 2}}}
-        head = {"apiVersion": "penstock.dev/v1alpha1", "kind": "Scale"}
-        plane.apply({**head, "metadata": {"name": "two"}, "spec": {**spec, "source": "User"}})
-        eventually(plane, lambda: len(serving(plane)) == 2)
-        assert {one["spec"]["nodeName"] for one in pods(plane, "data-worker")} == {"gpu"}
-        plane.kubectl("uncordon", "cpu")
+    plane = empty_nodes
+    plane.kubectl("cordon", "cpu")
+    plane.apply(hungry_job(enough, cpu="1", gpus=1, step=0.02, most=2))
+    uid = plane.get("ej", "hungry")["metadata"]["uid"]
+    job = {"name": "hungry", "uid": uid}
+    spec = {"jobRef": job, "roles": {"dataWorker": {"replicas": 2}}}
+    head = {"apiVersion": "penstock.dev/v1alpha1", "kind": "Scale"}
+    plane.apply({**head, "metadata": {"name": "two"}, "spec": {**spec, "source": "User"}})
+    eventually(plane, lambda: len(serving(plane)) == 2)
+    assert {one["spec"]["nodeName"] for one in pods(plane, "data-worker")} == {"gpu"}
+    plane.kubectl("uncordon", "cpu")
 
-        policy = {} if preempts else {"preemptionPolicy": "Never"}
-        plane.apply(gpu_pod("incoming", "6", **policy))
-        fewest = 2
+    policy = {} if preempts else {"preemptionPolicy": "Never"}
+    plane.apply(gpu_pod("incoming", "6", **policy))
+    fewest = 2
 
-        def all_are_where_they_should_be() -> bool:
-            nonlocal fewest
-            there = serving(plane)
-            fewest = min(fewest, len(there))
-            runs = plane.get("pods", "incoming")["status"].get("phase") == "Running"
-            return runs and [one["spec"]["nodeName"] for one in there] == ["cpu", "cpu"]
+    def all_are_where_they_should_be() -> bool:
+        nonlocal fewest
+        there = serving(plane)
+        fewest = min(fewest, len(there))
+        runs = plane.get("pods", "incoming")["status"].get("phase") == "Running"
+        return runs and [one["spec"]["nodeName"] for one in there] == ["cpu", "cpu"]
 
-        eventually(plane, all_are_where_they_should_be)
-        if not preempts:
-            assert fewest == 2, "the new one serves before the old one leaves"
-            [asked] = [
-                one for one in scales(plane) if one["spec"]["reason"] == "RoomForAccelerators"
-            ]
-            assert "incoming" in asked["spec"]["message"]
-            ranks = asked["spec"]["roles"]["dataWorker"]["ranks"]
-            assert {rank["avoidNodes"][0] for rank in ranks.values()} == {"gpu"}
-        assert " is lost (" not in log_of(plane), "a data worker hands back its steps as it leaves"
-        assert_nothing_lost(plane, enough, tmp_path)
+    eventually(plane, all_are_where_they_should_be, every_seconds=0.1)
+    if not preempts:
+        assert fewest == 2, "the new one serves before the old one leaves"
+        [asked] = [one for one in scales(plane) if one["spec"]["reason"] == "RoomForAccelerators"]
+        assert "incoming" in asked["spec"]["message"]
+        ranks = asked["spec"]["roles"]["dataWorker"]["ranks"]
+        assert {rank["avoidNodes"][0] for rank in ranks.values()} == {"gpu"}
+    assert " is lost (" not in log_of(plane), "a data worker hands back its steps as it leaves"
+    assert_nothing_lost(plane, enough, tmp_path)
