@@ -1,8 +1,10 @@
-"""The digits job, cut short enough for a test."""
+"""The digits job, cut short enough for a test, or with a program that sleeps in its place."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
@@ -16,6 +18,24 @@ def digits_job(name: str, *arguments: str) -> Json:
     manifest["metadata"]["name"] = name
     container = manifest["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
     container["command"] = [*container["command"], *arguments]
+    return manifest
+
+
+SLEEPING_SAMPLES: Final = 1200
+
+
+def sleeping_job(name: str, folder: Path, epochs: int) -> Json:
+    """The same job with a training whose steps sleep, which leaves the processor to others.
+
+    Its steps are logged in the folder; they sleep no more once the file ``hurry`` is there.
+    """
+    manifest = digits_job(name)
+    container = manifest["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container["command"] = [
+        *("penstock", "run", "--", sys.executable, "-m", "benchmarks.elastic.script"),
+        *(f"--log={folder}", f"--hurry={folder / 'hurry'}", f"--epochs={epochs}"),
+        *(f"--samples={SLEEPING_SAMPLES}", "--slots=4", "--slot-seconds=0.1"),
+    ]
     return manifest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 
 from penstock.base.quantity import parse_bytes, parse_milli_cpu
 from tests.e2e.control_plane import ControlPlane, needs_kubectl, until
-from tests.e2e.digits import digits_job
+from tests.e2e.digits import sleeping_job
 
 # What was spent is in a bill of the nodes after two minutes.
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600), needs_kubectl]
@@ -22,7 +23,7 @@ ENOUGH_CORE_SECONDS = 30.0
 """So much of the training has to be in the bill."""
 
 
-def test_bills_and_the_rest_are_what_the_nodes_had(own_plane: ControlPlane) -> None:
+def test_bills_and_the_rest_are_what_the_nodes_had(own_plane: ControlPlane, tmp_path: Path) -> None:
     plane = own_plane
 
     def shown() -> bool:
@@ -34,7 +35,7 @@ def test_bills_and_the_rest_are_what_the_nodes_had(own_plane: ControlPlane) -> N
             return False
 
     until(shown, 60)  # what comes before the scheduler's first picture is on no bill of the nodes
-    plane.apply(digits_job("billed", "--epochs=2000"))
+    plane.apply(sleeping_job("billed", tmp_path, epochs=2000))
     plane.wait_for("billed", "Running", 120)
 
     def known() -> Any:
