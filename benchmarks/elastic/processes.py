@@ -181,7 +181,7 @@ class Job:
         while time.monotonic() < deadline:
             if found := look():
                 return found
-            time.sleep(0.05)
+            time.sleep(0.1)
         raise AssertionError(f"{what}: not within {timeout} s\n{self.logs()}")
 
     def exit_codes(self, timeout: float = 60) -> dict[int, int]:

@@ -146,8 +146,7 @@ def trainer_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 
 def shown(plane: ControlPlane, name: str) -> Json:
-    found: Json = json.loads(plane.kubectl("get", "trainjob", name, "-o", "json"))
-    return found
+    return plane.get("trainjobs", name)
 
 
 def condition(plane: ControlPlane, name: str, kind: str) -> tuple[str, str]:
