@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--slot-seconds", type=float, default=0.02)
     parser.add_argument("--hurry", type=Path, help="once this file exists, slots cost nothing")
+    parser.add_argument("--pause", type=Path, help="while this file exists, nobody goes on")
     parser.add_argument("--checkpoints", type=Path, help="folder of the checkpoints")
     parser.add_argument("--checkpoint-every", type=int, default=20, help="steps between two")
     parser.add_argument("--fail-at-sample", type=int, help="raise an error at this sample")
@@ -73,6 +74,8 @@ def main() -> None:
                 loss = functional.cross_entropy(
                     model(features[micro.indices]), targets[micro.indices]
                 )
+                while options.pause is not None and options.pause.exists():
+                    time.sleep(0.01)
                 if options.hurry is None or not options.hurry.exists():
                     time.sleep(options.slot_seconds)
                 micro.backward(loss)

@@ -41,6 +41,15 @@ def fill(folder: Path) -> Path:
     return filler
 
 
+def leave(folder: Path, size: int) -> Path:
+    """Leave room for so many bytes, to the page; the file to remove for making more."""
+    found = os.statvfs(folder)
+    taken = found.f_bavail * found.f_frsize - size
+    filler = folder / FILLER
+    filler.write_bytes(bytes(taken))
+    return filler
+
+
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
     """Nothing can be written to a small disk within the block, as where a system found an error."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ import pytest
 from benchmarks.elastic.processes import ROOT, Job, kill_tree, running_job
 from benchmarks.elastic.steps import read_steps
 from benchmarks.islands import undone
-from tests.trainer.small_disk import fill, small_disk
+from tests.trainer.small_disk import fill, leave, small_disk
 
 EPOCHS = 3
 SAMPLES = 1200
@@ -25,14 +26,15 @@ PROBLEM = re.compile(r"worker-0: CheckpointsNotWritten: no checkpoint is written
 SCRIPT = ROOT / "benchmarks" / "islands_programs" / "train.py"
 
 
-def start(job: Job, group: int) -> None:
+def start(job: Job, group: int, epochs: int = EPOCHS) -> None:
     folder = job.folder
     job.start_worker(
         group,
         str(SCRIPT),
         f"--log={folder}",
-        f"--epochs={EPOCHS}",
+        f"--epochs={epochs}",
         f"--hurry={folder / 'hurry'}",
+        f"--pause={folder / 'pause'}",
         f"--checkpoints={folder / 'checkpoints'}",
         f"--checkpoint-every={CHECKPOINT_EVERY}",
         *SLOW,
@@ -40,37 +42,52 @@ def start(job: Job, group: int) -> None:
     )
 
 
+def newest_in(part: Path) -> Path | None:
+    """The newest checkpoint of one process."""
+    return max(part.glob("step-*"), default=None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("full", [(0, 1), (1,)], ids=["both parts", "the second part"])
 def test_a_full_disk_under_a_sharded_model_is_told_and_tried_again(
     tmp_path: Path, full: tuple[int, ...]
 ) -> None:
-    """As the job's status tells it, by whichever process cannot write; the training goes on."""
+    """As the job's status tells it, by whichever process cannot write; also the last one."""
     (checkpoints := tmp_path / "checkpoints").mkdir()
+    parts = [checkpoints / f"part-{rank}-of-2" for rank in range(2)]
+    epochs = 1
+    saves = range(CHECKPOINT_EVERY, epochs * SAMPLES // 48 + 1, CHECKPOINT_EVERY)
     with ExitStack() as disks, running_job(tmp_path) as job:
-        fillers = [
-            fill(disks.enter_context(small_disk(checkpoints / f"part-{rank}-of-2", 256)))
-            for rank in full
-        ]
+        fillers = [fill(disks.enter_context(small_disk(parts[rank], 256))) for rank in full]
         job.start_trainer("--lease-seconds=20")
-        start(job, 0)
+        start(job, 0, epochs)
         job.wait_for_step(CHECKPOINT_EVERY + 2, timeout=60)
         trainer = tmp_path / "trainer-0.log"  # that says what it puts into the job's status
         told = job.wait_for(lambda: PROBLEM.search(trainer.read_text()), 30, "the problem")[0]
-        job.wait_for_step(2 * CHECKPOINT_EVERY + 1)
+        job.wait_for_step(saves[2] + 1)
+        (tmp_path / "pause").touch()
         for filler in fillers:
             filler.unlink()
+        for rank in full:
+            newest = job.wait_for(partial(newest_in, parts[rank]), 30, "a checkpoint")
+            more = sum(step > int(newest.stem[5:]) for step in saves) - 1  # the last finds no room
+            leave(parts[rank], int((more + 0.5) * newest.stat().st_size))
+        (tmp_path / "pause").unlink()
         over = "CheckpointsNotWritten: over"
         job.wait_for(lambda: over in trainer.read_text(), 30, "the end of the problem")
-        (tmp_path / "hurry").touch()
+        told_last = job.wait_for(
+            lambda: PROBLEM.findall(trainer.read_text())[1:], 60, "the last one's problem"
+        )[0]
+        job.wait_for_step(saves[-1])
+        for filler in fillers:
+            filler.unlink()
         assert job.exit_codes(60)[0] == 0, job.logs()
+        assert trainer.read_text().count(over) == 2
         assert job.result()["samples_lost"] == 0
-        steps = [
-            max(path.name for path in (checkpoints / f"part-{rank}-of-2").glob("step-*"))
-            for rank in range(2)
-        ]
-    assert f"part-{full[0]}-of-2: No space left on device" in told
-    assert steps == [f"step-{STEPS:012d}.penstock"] * 2
+        last = [newest_in(part) for part in parts]
+    assert f"{parts[full[0]].name}: No space left on device" in told
+    assert f"{parts[full[0]].name}: No space left on device" in told_last
+    assert [path and path.name for path in last] == [f"step-{saves[-1]:012d}.penstock"] * 2
 
 
 def start_pod(job: Job, rank: int) -> None:

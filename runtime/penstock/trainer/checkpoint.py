@@ -200,17 +200,14 @@ class CheckpointDir:
             late = self._began is not None and time.monotonic() - self._began > self._write_seconds
             return not_saved(self.folder, _hanging(self._write_seconds)) if late else ""
 
-    def look(self) -> None:
-        """Say once in the log where a write hangs; to be called now and then."""
-        trouble = self.trouble
-        with self._changed:
-            if trouble and not self._failure and not self._hangs and self._began is not None:
-                logger.warning("%s", trouble)
-                self._hangs = True
-
     def troubles(self) -> tuple[Trouble, ...]:
-        """The same for the trainer."""
-        found = (self.trouble, "" if self._storage is None else self._storage.trouble)
+        """The same for the trainer, to be asked for now and then: the log has a hang once."""
+        own = self.trouble
+        with self._changed:
+            if own and not self._failure and not self._hangs and self._began is not None:
+                logger.warning("%s", own)
+                self._hangs = True
+        found = (own, "" if self._storage is None else self._storage.trouble)
         return tuple(
             Trouble(reason=JobReason.CHECKPOINTS_NOT_WRITTEN, message=trouble[:MAX_TEXT])
             for trouble in found

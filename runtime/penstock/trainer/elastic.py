@@ -34,6 +34,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -354,13 +355,13 @@ class Session:
             self._tell_troubles()
             return not self._drain.received
 
-        self._checkpoints.wait(waits_on)
+        alone = self._checkpoints.wait
+        wait = alone if self._replica is None else partial(self._replica.wait_for_all, alone)
+        wait(waits_on)
         self._tell_troubles()
 
     def _tell_troubles(self) -> None:
         """Report what cannot be written at present."""
-        if self._checkpoints is not None:
-            self._checkpoints.look()
         checkpoints = self._checkpoints.troubles() if self._checkpoints is not None else ()
         steps = self._step_log.troubles() if self._step_log is not None else ()
         own = (*checkpoints, *steps)
@@ -402,8 +403,7 @@ class Session:
         return self._membership.place if isinstance(self._membership, Membership) else None
 
     def _own_slots(self) -> range:
-        alone = range(self.order.slots_per_step)
-        return alone if self._membership is None else self._membership.slots
+        return self._membership.slots if self._membership else range(self.order.slots_per_step)
 
     def _conclude(self) -> None:
         self._drain.release()

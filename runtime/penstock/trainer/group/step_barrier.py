@@ -287,16 +287,20 @@ class Leader:
                     del pending[index]
         return [found[index] for index in sorted(found)]
 
-    def heard(self) -> list[Json]:
-        """What members have said and nobody has read, as far as it is here; never waits."""
-        found: list[Json] = []
-        for channel in self._members.values():
+    def heard(self) -> tuple[list[tuple[int, Json]], set[int]]:
+        """What members have said and nobody has read, as far as it is here; never waits.
+
+        Returns: the messages, each with its member's index; and the members that are gone.
+        """
+        found: list[tuple[int, Json]] = []
+        gone: set[int] = set()
+        for index, channel in self._members.items():
             try:
                 while (message := channel.take()) is not None:
-                    found.append(message)
+                    found.append((index, message))
             except GroupBrokenError:
-                continue  # it said nothing more
-        return found
+                gone.add(index)  # it will say nothing more
+        return found, gone
 
     def publish(self, message: Json, interrupted: Interrupted, timeout: float) -> None:
         """Send the same message to all. Raises GroupBrokenError."""

@@ -58,6 +58,7 @@ class ReplicaProcesses:
         self._token = token
         self._leader: Leader | None = None
         self._channel: Channel | None = None
+        self._failed: int | None = None  # the slot that another process could not compute
 
     @property
     def leads(self) -> bool:
@@ -132,10 +133,20 @@ class ReplicaProcesses:
         with _lost():
             return self._channel.receive(_never, ARRIVAL_TIMEOUT_SECONDS)
 
+    def heard(self) -> tuple[list[tuple[int, Word]], set[int]]:
+        """The first process: as `penstock.trainer.group.step_barrier.Leader.heard`; never waits."""
+        if self._leader is None:
+            return [], set()
+        words, gone = self._leader.heard()
+        slots = [word.get("failed") for _, word in words]
+        known = next((slot for slot in slots if isinstance(slot, int)), None)
+        self._failed = known if self._failed is None else self._failed
+        return words, gone
+
     def heard_failure(self) -> int | None:
         """The first process: the slot that another one said it could not compute; never waits."""
-        slots = [word.get("failed") for word in self._leader.heard()] if self._leader else []
-        return next((slot for slot in slots if isinstance(slot, int)), None)
+        self.heard()
+        return self._failed
 
     def close(self) -> None:
         """Let go of the channels."""
