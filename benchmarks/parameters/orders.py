@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+import msgpack
 import numpy as np
 
 from penstock.crds import environment as names
@@ -45,6 +46,8 @@ class Trainer:
     def __init__(self) -> None:
         self.reports: dict[str, ServerReport] = {}  # newest by server
         self.silent = threading.Event()  # answer nothing
+        self.name = "fake"
+        self.unknown: frozenset[str] = frozenset()  # fields of reports that are refused
         self._orders: dict[str, dict[str, Any]] = {}
         self._revision = 0
         self._changed = threading.Condition()
@@ -65,9 +68,11 @@ class Trainer:
                 if call is None or call.clock is not None:
                     self.send_error(401)
                     return
-                reply = encode(trainer._report(decode(ServerReport, body)))
-                self.send_response(200)
-                self.send_header(REPLY_HEADER, trainer._checker.prove(call, 200, reply))
+                status, reply = 400, b"Extra inputs are not permitted"
+                if not trainer.unknown & msgpack.unpackb(body).keys():
+                    status, reply = 200, encode(trainer._report(decode(ServerReport, body)))
+                self.send_response(status)
+                self.send_header(REPLY_HEADER, trainer._checker.prove(call, status, reply))
                 self.send_header("Content-Length", str(len(reply)))
                 self.end_headers()
                 self.wfile.write(reply)
@@ -99,7 +104,7 @@ class Trainer:
                     lambda: self._revision != report.seen_revision, report.wait_seconds
                 )
             orders = self._orders.get(name, {"order": ServerOrder.IDLE})
-            return ServerReply(trainer="fake", revision=self._revision, **orders)
+            return ServerReply(trainer=self.name, revision=self._revision, **orders)
 
     def order(self, servers: list[ServerAddress] | str, order: ServerOrder, **rest: Any) -> None:
         """From now on this is what these servers are told."""

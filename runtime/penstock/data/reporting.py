@@ -43,6 +43,8 @@ class Reporter:
         self._told = ""
         self.refused = False
         """The last report was answered, but not taken."""
+        self.misunderstood = False
+        """Not taken for what it says: one of another release may know fewer fields."""
 
     def report(self, path: str, message: Message, reply: type[Reply]) -> Reply | None:
         """Report; None when it was not answered, which is said once in the log.
@@ -50,7 +52,7 @@ class Reporter:
         Raises:
             ProtocolError: the answer is unreadable.
         """
-        self.refused = False
+        self.refused = self.misunderstood = False
         try:
             if self._connection is None:
                 host, port = split_address(self.address)
@@ -69,6 +71,7 @@ class Reporter:
             return None
         if status != 200:
             self.refused = True
+            self.misunderstood = status == http.HTTPStatus.BAD_REQUEST
             self.close()
             self._say(f"refused a report: {body.decode(errors='replace')[:500]}")
             return None

@@ -131,6 +131,10 @@ class ServerReport(Message):
     seen_revision: Count = 0
     wait_seconds: Wait = 0.0
 
+    def for_release_before(self) -> ServerReport:
+        """The same for a trainer that refuses ``uncopied``: there the trouble ends the save."""
+        return self.model_copy(update={"uncopied": None})
+
 
 class ServerOrder(StrEnum):
     """What a server is to do; see the module's docstring."""

@@ -87,6 +87,7 @@ class ParameterServer:
         self._reporting = threading.Lock()
         self._serial = 0
         self._told: object = None
+        self._older_trainer = ""  # the one of the release before, if that is what there is
         self._answered = time.monotonic()
         self._usage = _Meter()
         self._ready = Readiness(settings.ready_host, ports.PARAMETER_SERVER)
@@ -297,7 +298,7 @@ class ParameterServer:
             )
             self._told = news
         try:
-            reply = reporter.report(SERVER_PATH, report, ServerReply)
+            reply = self._post(reporter, report)
         except ProtocolError as error:
             logger.error("the trainer's answer is unreadable: %s", error)
             reply = None
@@ -305,6 +306,24 @@ class ParameterServer:
             self._told = None
         else:
             self._answered = time.monotonic()
+        return reply
+
+    def _post(self, reporter: Reporter, report: ServerReport) -> ServerReply | None:
+        """Report in words that the trainer knows, which may be of the release before."""
+        plain = report.for_release_before()
+        known = plain if self._older_trainer else report
+        reply = reporter.report(SERVER_PATH, known, ServerReply)
+        if reply is None and reporter.misunderstood and known != plain:
+            reply = reporter.report(SERVER_PATH, plain, ServerReply)
+            if reply is not None:
+                self._older_trainer = reply.trainer
+                logger.warning(
+                    "the trainer at %s is of an older release: no checkpoint is saved while this "
+                    "server has no memory for a copy; give it more, or update the trainer",
+                    self._settings.trainer,
+                )
+        elif reply is not None and reply.trainer != self._older_trainer:
+            self._older_trainer = ""  # another one, that may know more
         return reply
 
     def _apply_orders(self, reply: ServerReply) -> None:
