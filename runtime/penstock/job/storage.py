@@ -23,6 +23,8 @@ STALLED_SECONDS: Final = 30.0
 """For so long a disk may take nothing of what the training waits for."""
 TOO_SLOW: Final = "the disk takes too little, and there is no memory for a copy"
 MEND: Final = "make room there, or mend the disk"
+BEGIN_ANEW: Final = "delete the old checkpoints to begin anew, or name another checkpoint_dir"
+"""What to do where checkpoints are of another model or other data."""
 
 _MAY_HEAL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import torch
 
 from penstock.job.protocol import DataSpec
+from penstock.job.storage import BEGIN_ANEW
 from penstock.trainer.audit import Audit
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError, read
@@ -35,7 +36,7 @@ _SHOWN: Final = 500
 
 
 _MODEL: Final = "model"
-_ANEW: Final = "delete the old checkpoints to begin anew, or name another checkpoint_dir"
+_THEIRS: Final = "the state to take over"
 _OF_ANOTHER: Final = (
     RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, StateError
 )  # fmt: skip
@@ -216,14 +217,13 @@ class TrainingState:
             value, other = getattr(self._data, name), getattr(theirs, name)
             if name != "slots_per_step" and other != value:
                 raise SessionError(
-                    f"{name}: {value or 'none'}; the state to take over has {other or 'none'}: "
-                    "delete the old checkpoints to begin anew"
+                    f"{name}: {value or 'none'}; {_THEIRS} has {other or 'none'}: {BEGIN_ANEW}"
                 )
         theirs_of = state.get("kinds", {})
         for name, kind in self._kinds().items():
             if theirs_of.get(name, kind) != kind:
                 raise SessionError(
-                    f"{name}: {kind}; the state to take over is one of {theirs_of[name]}: {_ANEW}"
+                    f"{name}: {kind}; {_THEIRS} is one of {theirs_of[name]}: {BEGIN_ANEW}"
                 )
         for name in state["holders"].keys() - self._holders.keys():
             logger.warning("%s: the state to take over has it, and this program does not", name)
@@ -247,7 +247,7 @@ class TrainingState:
                 raise
             what = " ".join(str(error).split())
             raise SessionError(
-                f"{name}: the state to take over is of another one: {what[:_SHOWN]}; {_ANEW}"
+                f"{name}: {_THEIRS} is of another one: {what[:_SHOWN]}; {BEGIN_ANEW}"
             ) from error
 
 

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job import atomic_file
 from penstock.job.protocol import DataSpec
+from penstock.job.storage import BEGIN_ANEW
 from penstock.parameter_server.arrays import Floats, cut, shapes_of, sizes_of
 from penstock.parameter_server.buckets import Buckets
 from penstock.parameter_server.spec import FLOAT_BYTES, ModelSpec
@@ -83,14 +84,12 @@ class ModelFile:
         difference = ModelSpec.model_validate(alike).difference(self._wanted)
         if difference is not None:
             raise CheckpointError(
-                f"{self.path}: it is of another model: now {difference}; delete the old "
-                "checkpoints to begin anew"
+                f"{self.path}: it is of another model: now {difference}; {BEGIN_ANEW}"
             )
         for name, value in data.model_dump().items():
             if there.get(name) != value:
                 raise CheckpointError(
-                    f"{self.path}: {name} is {value} now and {there.get(name)} in it; delete the "
-                    "old checkpoints to begin anew"
+                    f"{self.path}: {name} is {value} now and {there.get(name)} in it; {BEGIN_ANEW}"
                 )
 
     def _stored(self, partition: int) -> list[Floats]:
