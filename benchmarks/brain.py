@@ -34,6 +34,7 @@ from typing import Any
 import aiohttp
 import psutil
 
+from benchmarks import programs
 from penstock.base.enums import Optimize, Role, Strategy
 from penstock.brain.assembly import running_brain
 from penstock.brain.planning import JobDescription, RoleSpec
@@ -330,8 +331,7 @@ def running_server(folder: Path, database: str | None) -> Iterator[tuple[str, ps
             raise SystemExit(f"the Brain did not start: {(folder / 'log').read_text()}")
         yield line[line.index("http://") :].strip(), psutil.Process(process.pid)
     finally:
-        process.terminate()
-        process.wait(15)
+        programs.end(process)
         if process.stdout is not None:
             process.stdout.close()
         log.close()

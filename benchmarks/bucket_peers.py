@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import programs
 from benchmarks.dataplane.systems import ROOT, interpreter
 from benchmarks.goals import Goal, at_least, at_most
 from penstock.data.ledger import BucketOrder, Buckets, Slot
@@ -158,8 +159,7 @@ def killed_ranks(
     try:
         while time.monotonic() < deadline and not all(one.exists() for one in done):
             if not killed and _steps(checkpoint) >= KILLED_AFTER:
-                running[victim].kill()
-                running[victim].wait()
+                programs.kill(running[victim])
                 killed = not done[victim].exists()
                 running[victim] = start(victim)
             time.sleep(0.01)
@@ -167,9 +167,7 @@ def killed_ranks(
             return None
         return Counter(index for one in done for index in json.loads(one.read_text())["seen"])
     finally:
-        for process in running:
-            process.kill()
-            process.wait()
+        programs.kill(*running)
 
 
 def _steps(checkpoint: Path) -> int:

@@ -33,6 +33,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks import programs
 from benchmarks.goals import Goal, at_least, report
 from benchmarks.links import Link
 from penstock.base.enums import Compression
@@ -121,8 +122,7 @@ def epoch(mode: str, bytes_per_second: float) -> dict[str, Any]:
             try:
                 return _epoch(consumer, mode)
             finally:
-                worker.terminate()
-                worker.wait(20)
+                programs.end(worker)
                 consumer.close()
 
 

@@ -32,6 +32,7 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
+from benchmarks import programs
 from benchmarks.coding import GIGABIT, TOKEN, WORKER, linked
 from benchmarks.goals import Goal, at_least, report
 from penstock.crds import environment as names
@@ -157,8 +158,7 @@ def epoch(case: str, mode: str, bytes_per_second: float, folder: Path) -> dict[s
             try:
                 return _epoch(consumer, Pictures(folder, case, 100_000 * BATCH), mode)
             finally:
-                worker.terminate()
-                worker.wait(20)
+                programs.end(worker)
                 consumer.close()
                 os.environ.pop(names.DATA_CUT, None)
 

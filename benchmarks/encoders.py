@@ -24,10 +24,11 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
 
+from benchmarks import programs
 from benchmarks.dataplane.systems import ROOT
 from benchmarks.goals import Goal, at_least, at_most, equal, report
 from penstock.data.allocator import ALLOCATOR
@@ -109,9 +110,7 @@ def _line(process: subprocess.Popen[str]) -> str:
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
-    process.kill()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(20)
+    programs.kill(process)
     if process.stdout is not None:
         process.stdout.close()
 

@@ -39,6 +39,7 @@ from typing import Any
 
 from kubernetes.aio.client import ApiClient
 
+from benchmarks import programs
 from benchmarks.goals import at_least, report
 from penstock.crds.manifests import MANIFESTS
 from penstock.kube.api import Api, Page
@@ -295,8 +296,7 @@ async def measure(options: argparse.Namespace, kubeconfig: Path, folder: Path) -
         return [{"case": "binder alone", **alone}, {"case": "gate and pin", **planner}]
     finally:
         if process is not None:
-            process.terminate()
-            process.wait(20)
+            programs.end(process)
         if options.kubeconfig is not None:
             await remove_pods(api)
             for index in range(options.nodes):
@@ -335,8 +335,7 @@ def main() -> int:
             rows = asyncio.run(measure(options, kubeconfig, folder))
         finally:
             if server is not None:
-                server.terminate()
-                server.wait(20)
+                programs.end(server)
     load.append(os.getloadavg()[0])
     result = {"seed": options.seed, "load": load, "nodes": options.nodes, "rows": rows}
     goals = [

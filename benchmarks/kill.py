@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks import programs
 from benchmarks.dataplane import consuming
 from benchmarks.dataplane.systems import ROOT, interpreter
 from benchmarks.programs import PENSTOCK
@@ -96,8 +97,7 @@ class Scenario:
 
     def kill(self, name: str) -> None:
         """Kill -9."""
-        self.running[name].kill()
-        self.running[name].wait()
+        programs.kill(self.running[name])
 
     def kill_local_worker(self, chance: random.Random) -> bool:
         """Kill -9 of a child of the consumer; False while it has none."""
@@ -109,14 +109,7 @@ class Scenario:
 
     def end(self) -> None:
         """Stop what still runs, politely."""
-        for name in self.running:
-            self.running[name].terminate()
-        for process in self.running.values():
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        programs.end(*self.running.values())
         self._log.close()
 
 

@@ -34,6 +34,8 @@ from typing import Any, Protocol
 
 import psutil
 
+from benchmarks import programs
+
 NAMESPACE = "default"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 MERGE = "application/merge-patch+json"
@@ -181,8 +183,7 @@ class Server:
         return float(times.user + times.system)
 
     def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(START_LIMIT_SECONDS)
+        programs.end(self.process)
 
 
 def serve_until_killed() -> None:

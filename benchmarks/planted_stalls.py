@@ -26,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from benchmarks import programs
 from benchmarks.goals import Goal, at_most, report
 from benchmarks.programs import HOG, answer_of, profiling
 from penstock.throughput.profiles.profile import Profile, loads
@@ -88,9 +89,7 @@ def hogs(cores: Sequence[int]) -> Iterator[None]:
         running.extend(subprocess.Popen(["taskset", "-c", str(core), *HOG]) for core in cores)
         yield
     finally:
-        for one in running:
-            one.kill()
-            one.wait(10)
+        programs.kill(*running)
 
 
 def profiled(case: Case, cores: Sequence[int]) -> tuple[Profile, list[dict[str, Any]]]:

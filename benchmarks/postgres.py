@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks import programs
+
 _USER: Final = "postgres"
 _FORGETFUL: Final = (
     "-c",
@@ -73,8 +75,8 @@ def running_postgres(*, durable: bool = False) -> Iterator[PostgresServer]:
     Raises:
         PostgresMissingError: It cannot be run here.
     """
-    programs = _programs()
-    if programs is None:
+    found = _programs()
+    if found is None:
         raise PostgresMissingError(
             "PostgreSQL is not installed (Debian: apt-get install postgresql)"
         )
@@ -88,7 +90,7 @@ def running_postgres(*, durable: bool = False) -> Iterator[PostgresServer]:
         subprocess.run(
             [
                 *demote,
-                programs / "initdb",
+                found / "initdb",
                 "-D",
                 data,
                 "-U",
@@ -110,7 +112,7 @@ def running_postgres(*, durable: bool = False) -> Iterator[PostgresServer]:
             server = subprocess.Popen(
                 [
                     *demote,
-                    programs / "postgres",
+                    found / "postgres",
                     "-D",
                     data,
                     "-p",
@@ -128,12 +130,7 @@ def running_postgres(*, durable: bool = False) -> Iterator[PostgresServer]:
                 _wait(server, port, log)
                 yield PostgresServer(port)
             finally:
-                server.terminate()
-                try:
-                    server.wait(10)
-                except subprocess.TimeoutExpired:
-                    server.kill()
-                    server.wait(10)
+                programs.end(server)
 
 
 def _demoted(folder: Path) -> list[str | Path] | None:

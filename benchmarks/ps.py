@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import programs
 from benchmarks.dataplane.systems import ROOT, System
 from benchmarks.parameters.exchange import exchange_bytes
 from penstock.data.allocator import ALLOCATOR
@@ -65,11 +66,7 @@ def running(name: str, servers: int, errors: Path) -> Iterator[System]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(5)
+            programs.outlast(process, seconds=5)
 
 
 def compare(names: list[str], servers: int, rounds: int, seconds: float) -> list[dict[str, Any]]:

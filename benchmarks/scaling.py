@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 import psutil
 
+from benchmarks import programs
 from benchmarks.goals import Goal, at_least, at_most, report
 from penstock.data import Loader
 from penstock.data.allocator import ALLOCATOR
@@ -87,10 +88,7 @@ def workers(consumer: Consumer, count: int) -> Iterator[list[psutil.Process]]:
             time.sleep(0.05)
         yield [psutil.Process(one.pid) for one in started]
     finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.wait(20)
+        programs.end(*started)
 
 
 def served(consumer: Consumer, loader: Loader, count: int) -> Iterator[Any]:

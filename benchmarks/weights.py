@@ -27,6 +27,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import default_collate
 
+from benchmarks import programs
 from benchmarks.goals import Goal, at_least, at_most, report
 from penstock.crds import environment as names
 from penstock.data.consuming.batch_stream import BatchStream, Source, StreamOptions
@@ -87,9 +88,7 @@ def data_workers(consumer: Consumer, folders: list[Path]) -> Iterator[None]:
             time.sleep(0.01)
         yield
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        programs.kill(*processes)
 
 
 def measure(module: torch.nn.Module, name: str, folders: list[Path], steps: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks import programs
 from penstock.data.cache import messages
 from penstock.data.cache.client import CacheClient, CacheError
 
@@ -128,8 +129,7 @@ class Daemon:
 
     def kill(self) -> None:
         """As ``kill -9`` does."""
-        self.process.kill()
-        self.process.wait()
+        programs.kill(self.process)
 
 
 @contextlib.contextmanager

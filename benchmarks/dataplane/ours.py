@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks import programs
 from benchmarks.dataplane.measure import (
     CONSUMER_CORE,
     PRODUCER_CORE,
@@ -110,8 +111,7 @@ def main(transport: str) -> None:
     try:
         serve(start)
     finally:
-        producer.terminate()
-        producer.wait(20)
+        programs.end(producer)
         consumer.close()
 
 

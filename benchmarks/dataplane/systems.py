@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import programs
 from penstock.data.allocator import ALLOCATOR
 
 ROOT = Path(__file__).parents[2]
@@ -139,10 +140,6 @@ def running(name: str, errors: Path) -> Iterator[System]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(20)
+            programs.outlast(process)
             assert process.stdout is not None
             process.stdout.close()

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks import programs
 from benchmarks.dataplane.measure import (
     CONSUMER_CORE,
     PRODUCER_CORE,
@@ -94,8 +95,7 @@ def main() -> None:
     try:
         serve(start)
     finally:
-        producer.kill()
-        producer.wait(20)
+        programs.kill(producer)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import time
 from collections import Counter
 from typing import Any
 
+from benchmarks import programs
+
 GIVE_UP_SECONDS = 60.0
 DEADLINE_SECONDS = 150.0
 WEIGHTS = {"dispatcher": 2, "worker-0": 4, "worker-1": 4}
@@ -111,8 +113,7 @@ def main(kills: int, seed: int, samples: int) -> None:
             now = time.monotonic()
             if sum(killed.values()) < kills and epoch.seen and now - began < DEADLINE_SECONDS:
                 [name] = chance.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
-                running[name].kill()
-                running[name].wait()
+                programs.kill(running[name])
                 killed[name.partition("-")[0]] += 1
                 running[name] = start(name)
             elif now - epoch.last > GIVE_UP_SECONDS:
@@ -130,9 +131,7 @@ def main(kills: int, seed: int, samples: int) -> None:
         }
         if epoch.error:
             result["error"] = epoch.error
-        for process in running.values():
-            process.kill()
-            process.wait()
+        programs.kill(*running.values())
         print(json.dumps(result), flush=True)
     os._exit(0)  # an epoch that does not end holds its thread for ever
 

@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import programs
+
 LIMIT_SECONDS = 60.0
 KILLED_AFTER = 20
 GO_ON = 20
@@ -135,8 +137,7 @@ class Rank:
 
     def kill(self) -> None:
         """Kill -9."""
-        self._process.kill()
-        self._process.wait()
+        programs.kill(self._process)
         self._thread.join(5)
 
 

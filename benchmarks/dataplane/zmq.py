@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import zmq
 
+from benchmarks import programs
 from benchmarks.dataplane.measure import (
     CONSUMER_CORE,
     PRODUCER_CORE,
@@ -43,8 +44,7 @@ def start(wanted: Request) -> Iterator[Any]:
             parts = socket.recv_multipart(copy=False)
             yield [np.frombuffer(part.buffer, np.uint8) for part in parts]
     finally:
-        producer.kill()
-        producer.wait(20)
+        programs.kill(producer)
         context.destroy(linger=0)
 
 

@@ -19,6 +19,7 @@ import httpx
 import psutil
 import yaml
 
+from benchmarks import programs
 from penstock.base import ports
 from penstock.crds import environment, labels
 from penstock.job.call_auth import CallAuth
@@ -261,12 +262,7 @@ def api_server(home: Path, nodes: list[Json], *options: str) -> Iterator[Cluster
     finally:
         if cluster is not None:
             cluster.close()
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
+        programs.end(process, seconds=30)
 
 
 def outcome(job: Json) -> str:

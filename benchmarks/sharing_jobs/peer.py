@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks import programs
 from benchmarks.dataplane.systems import ROOT, interpreter
 from benchmarks.sharing_jobs.programs import COMPILED, Jobs, Program, Sharing, batches_in, run
 from benchmarks.sharing_jobs.scenarios import KEEPER_PROCESS, WORKER_PROCESS, row_of
@@ -200,8 +201,7 @@ def _line(process: subprocess.Popen[str], folder: Path) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
+    programs.kill(process)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with suppress(OSError):
