@@ -19,6 +19,7 @@ PLACES = {
     "cluster/penstock_cluster/kubelet/network/addresses.py": "takes names and numbers; nobody "
     "connects to them",
     "cluster/penstock_cluster/kubelet/network/hosts.py": "an address that takes no connections",
+    "cluster/penstock_cluster/kubelet/network/relay.py": "at a loopback address of the cluster",
 }
 """Where something else than `create_listener` may be called, and why."""
 

@@ -285,11 +285,42 @@ class Faults:
         if seconds is not None:
             asyncio.get_running_loop().call_later(seconds, self._heal, worker)
 
+    async def relay_pods(self) -> None:
+        """From now on new connections between pods can be delayed, see ``delay_pod``.
+
+        They go by a relay, at some cost: for the whole life of this cluster.
+        """
+        await self._kubelet.services.relay.open()
+
+    async def delay_pod(
+        self,
+        *,
+        name: str,
+        namespace: str = "default",
+        delay_seconds: float,
+        jitter_seconds: float = 0.0,
+        seconds: float | None = None,
+    ) -> None:
+        """What passes between the pod and others comes so much later, each way, in order.
+
+        ``jitter_seconds``: as much more or less, anew for each piece. Of connections that were made
+        since ``relay_pods``. Lasts ``seconds``, or until ``heal_pod``. Python programs only.
+        """
+        if delay_seconds < 0 or jitter_seconds < 0:
+            raise FaultError("delay_seconds and jitter_seconds: must be at least 0")
+        worker = self._worker(namespace, name)
+        relay = self._kubelet.services.relay
+        await relay.open()
+        relay.delay(worker.record.pod_ip, delay_seconds, jitter_seconds)
+        if seconds is not None:
+            asyncio.get_running_loop().call_later(seconds, relay.restore, worker.record.pod_ip)
+
     async def heal_pod(self, *, name: str, namespace: str = "default") -> None:
-        """End the partition of a pod."""
+        """End the partition of a pod, and its delays."""
         self._heal(self._worker(namespace, name))
 
     def _heal(self, worker: PodWorker) -> None:
+        self._kubelet.services.relay.restore(worker.record.pod_ip)
         worker.blocklist.unblock()
         for other in self._neighbours(worker):
             other.blocklist.unblock([worker.record.pod_ip])
@@ -440,12 +471,14 @@ class Faults:
         return self.api_faults.add(ApiRule(trouble, choice, expires_at, times))
 
     async def clear(self) -> None:
-        """End every fault that lasts: rules on starts and requests, skew, partitions, slowness."""
+        """End every fault that lasts: rules on starts and requests, skew, partitions, delays,
+        slowness."""
         self.api_faults.clear()
         self._kubelet.disturbances.clear()
         self._clock.skew = timedelta()
         for name in self._kubelet.nodes:
             self._kubelet.slow_node(name, None)
+        self._kubelet.services.relay.restore()
         for worker in self._kubelet.workers.values():
             worker.blocklist.unblock()
 

@@ -24,6 +24,7 @@ from penstock_cluster.kubelet.container.runtime import Runtime
 from penstock_cluster.kubelet.network.addresses import LOOPBACK, AddressBlock
 from penstock_cluster.kubelet.network.hosts import Blackhole, HostsFile
 from penstock_cluster.kubelet.network.names import Names
+from penstock_cluster.kubelet.network.relay import Relay
 from penstock_cluster.kubelet.node.lost_pods import let_go, mark_lost
 from penstock_cluster.kubelet.node.node_object import Node
 from penstock_cluster.kubelet.node.node_reporter import NodeReporter
@@ -76,6 +77,8 @@ class Kubelet:
         self._stack.callback(addresses.close)
         blackhole = Blackhole(addresses.reserved)
         self._stack.callback(blackhole.close)
+        relay = Relay(self.options.folder / "relay", addresses.reserved)
+        self._stack.push_async_callback(relay.aclose)
         if self.options.runs_processes:
             await self._stack.enter_async_context(self.runtime)
         self.services = Services(
@@ -89,6 +92,7 @@ class Kubelet:
             events=EventRecorder(self.api, "kubelet", self.engine.timestamp),
             disturbances=self.disturbances,
             blackhole=blackhole,
+            relay=relay,
             api_server=self._api_server,
         )
         self.noop = NoopPods(self.engine, self.api, addresses)

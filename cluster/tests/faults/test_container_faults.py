@@ -299,6 +299,60 @@ def test_a_partition_swallows_new_connections(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+ECHO = """
+import socket
+listener = socket.create_server(("0.0.0.0", 7000))
+print("listening")
+while True:
+    connection = listener.accept()[0]
+    while content := connection.recv(1):
+        connection.sendall(content)
+"""
+
+CALLER = """
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 7000))
+while True:
+    began = time.monotonic()
+    connection.sendall(b"-")
+    assert connection.recv(1) == b"-"
+    print("slow" if time.monotonic() - began > 0.39 else "quick")
+    time.sleep(0.05)
+"""
+
+
+def test_delays_hold_for_the_connections_that_stand(tmp_path: Path) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.faults.relay_pods()
+        await cluster.run(python("server", ECHO))
+        await cluster.log_until("server", "listening")
+        address = (await cluster.pod("server"))["status"]["podIP"]
+        client = {"command": ["python", "-u", "-c", CALLER], "args": [address]}
+        await cluster.run(pod("client", container=client))
+        await cluster.log_until("client", "quick")
+
+        async def says(word: str) -> None:
+            seen = len(await cluster.log("client"))
+
+            async def said() -> bool:
+                return word in (await cluster.log("client"))[seen:]
+
+            await until(said, f"the client finds it {word}")
+
+        for name in ("server", "client"):
+            await cluster.faults.delay_pod(name=name, delay_seconds=0.3, jitter_seconds=0.1)
+            await says("slow")
+            await cluster.faults.heal_pod(name=name)
+            await says("quick")
+        await cluster.faults.delay_pod(name="client", delay_seconds=0.2, seconds=0.5)
+        await says("slow")
+        await says("quick")
+        with pytest.raises(FaultError, match="at least 0"):
+            await cluster.faults.delay_pod(name="client", delay_seconds=-1)
+
+    run(scenario, tmp_path)
+
+
 def test_a_fault_that_would_hit_nothing_is_refused(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(FaultError, match="default/nobody"):

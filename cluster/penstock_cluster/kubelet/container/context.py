@@ -19,6 +19,7 @@ from penstock_cluster.kubelet.container.sources import PodSources
 from penstock_cluster.kubelet.container.volumes import PodVolumes
 from penstock_cluster.kubelet.network.addresses import AddressBlock
 from penstock_cluster.kubelet.network.hosts import Blackhole
+from penstock_cluster.kubelet.network.relay import Relay
 from penstock_cluster.kubelet.state.backoff import BackoffOptions
 from penstock_cluster.kubelet.state.status import PodRecord
 from penstock_cluster.registry import Api, Engine
@@ -98,6 +99,7 @@ class Services:
     events: EventRecorder
     disturbances: Disturbances
     blackhole: Blackhole
+    relay: Relay
     api_server: tuple[str, int]
     """Host and port of the API server, as pods are told."""
 

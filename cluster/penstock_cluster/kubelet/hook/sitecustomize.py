@@ -9,7 +9,8 @@ namespace and the cluster's DNS would do outside:
 - a server that listens on all addresses listens on the pod's address, so that two pods may use
   the same port, and the pod's own clients find it under ``localhost``;
 - connections leave from the pod's address;
-- connections to a pod behind a partition go where nobody ever answers.
+- connections to a pod behind a partition go where nobody ever answers;
+- connections to other pods go by the cluster's relay, while that is open, which can delay them.
 
 It also puts the pod's service account in its place, see :mod:`penstock_account`.
 
@@ -43,6 +44,7 @@ def _install(path: str) -> None:
     hosts_file, blocked_file, ports = settings["hosts"], settings["blocked"], settings["ports"]
     blackhole_host, blackhole_port = settings["blackhole"].split()
     blackhole = (blackhole_host, int(blackhole_port))
+    relay = settings["relay"]
     pod_prefix = address.rpartition(".")[0].rpartition(".")[0] + "."
 
     get_addresses = socket.getaddrinfo
@@ -117,6 +119,17 @@ def _install(path: str) -> None:
             return "pods" in blocked or ip in blocked
         return ip in blocked
 
+    def relayed(ip: str) -> "tuple[str, int] | None":
+        """Where connections to another pod go first, if they do."""
+        if ip == address or not ip.startswith(pod_prefix):
+            return None
+        try:
+            with open(f"{relay}/place", encoding="utf-8") as file:
+                relay_host, relay_port = file.read().split()
+        except OSError:
+            return None
+        return relay_host, int(relay_port)
+
     def target(sock: socket.socket, to: "Any") -> "Any":
         """Where a connection really goes, its own end being put on the pod's address."""
         if sock.family != socket.AF_INET or not isinstance(to, tuple) or len(to) != 2:
@@ -128,10 +141,17 @@ def _install(path: str) -> None:
         if is_blocked(host):
             return blackhole
         if host.startswith("127.") and sock.type & 0xF == socket.SOCK_STREAM:
+            by = relayed(host)
             try:
                 if sock.getsockname()[1] == 0:
-                    sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+                    if by is None:
+                        sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
                     base.bind(sock, (address, 0))
+                if by is not None:
+                    own, own_port = sock.getsockname()
+                    with open(f"{relay}/{own}:{own_port}", "w", encoding="utf-8") as note:
+                        note.write(f"{host} {port}")
+                    return by
             except OSError:
                 pass  # the address is a courtesy; the connection matters
         return (host, port)

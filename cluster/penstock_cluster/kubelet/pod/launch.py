@@ -165,6 +165,7 @@ def write_network_settings(context: PodContext) -> None:
         "blocked": context.folder / "blocked",
         "ports": ports,
         "blackhole": f"{blackhole_host} {blackhole_port}",
+        "relay": services.relay.folder,
     }
     text = "".join(f"{key} {value}\n" for key, value in settings.items())
     (context.folder / "network").write_text(text)
