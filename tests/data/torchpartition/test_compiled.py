@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -15,7 +16,10 @@ from torch import nn
 from torch.nn import functional
 
 from penstock.base.enums import PartitionPhase as Phase
+from penstock.data.torchpartition.loader_steps import LoaderSteps
+from penstock.data.torchpartition.observation import compiling
 from penstock.data.torchpartition.observation.compiled import compiled_function, is_compiled
+from penstock.data.torchpartition.observation.modules import unwatch
 from tests.data.torchpartition.training import (
     Training,
     encoder,
@@ -152,11 +156,11 @@ def ragged() -> list[torch.Tensor]:
 def test_a_compiled_module_is_compiled_for_what_it_always_gets(
     build: Any, batch: Callable[[], Any]
 ) -> None:
-    compiling = Compiling(build)
-    training = Training(compiling.made, batch)
+    compiled = Compiling(build)
+    training = Training(compiled.made, batch)
     training.run()
     assert training.loader.moved >= 15, training.loader.state.proof.why
-    alone, watched = compiling.compilers
+    alone, watched = compiled.compilers
     assert alone.graphs
     assert watched.graphs == alone.graphs
     assert watched.kinds == alone.kinds
@@ -189,18 +193,18 @@ def pytorchs_in_python(encode: nn.Module, head: nn.Module, compile_: Any) -> Any
      (pytorchs_in_python, "normalize")],
 )  # fmt: skip
 def test_a_program_that_compiles_a_function_is_left_alone(build: Any, name: str) -> None:
-    compiling = Compiling(build)
-    training = Training(compiling.made)
+    compiled = Compiling(build)
+    training = Training(compiled.made)
     training.run()
     assert training.loader.moved == 0
     why = training.loader.state.proof.why
     assert "the program compiles" in why
     assert name in why
-    alone, watched = compiling.compilers
+    alone, watched = compiled.compilers
     assert watched.graphs == alone.graphs
 
 
-@pytest.mark.parametrize("epoch_steps", [8, 24, 30])
+@pytest.mark.parametrize("epoch_steps", [2, 8, 24, 30])
 @pytest.mark.parametrize(
     ("build", "name"),
     [(a_function, "lambda"), (a_method, "forward"), (pytorchs, "gelu"), (head_alone, ""),
@@ -209,7 +213,7 @@ def test_a_program_that_compiles_a_function_is_left_alone(build: Any, name: str)
 def test_one_that_compiles_later_has_the_same_losses(
     build: Any, name: str, epoch_steps: int
 ) -> None:
-    """While nothing moves yet, at the beginning of an epoch, or within it."""
+    """In a recorded step, while nothing moves yet, at the beginning of an epoch, or within it."""
 
     def later(encode: nn.Module, head: nn.Module, compile_: Any) -> Any:
         plain, steps = Whole(encode, head), itertools.count()
@@ -222,13 +226,34 @@ def test_one_that_compiles_later_has_the_same_losses(
 
         return model
 
-    training = Training(Compiling(later).made)
+    compiled = Compiling(later)
+    training = Training(compiled.made)
     training.run()
+    alone, watched = compiled.compilers
+    assert alone.graphs
+    assert watched.graphs == alone.graphs, "it is compiled for what it always gets"
+    assert watched.kinds == alone.kinds
     if name:
         assert training.loader.state.phase is Phase.FELL_BACK
         (note,) = training.loader.notes().values()
         assert "the program compiles" in note.why
         assert name in note.why
+
+
+def test_a_compiler_that_is_loaded_while_steps_are_looked_at_has_doors_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, steps, compiler = torch.compile, LoaderSteps("the loader"), Compiler()
+    monkeypatch.delitem(sys.modules, compiling._COMPILER)
+    steps.deliver(pairs())
+    images, _ = steps.deliver(pairs())  # the second step is looked at
+    monkeypatch.undo()
+    brighter = torch.compile(lambda images: images + 1, backend=compiler)
+    assert torch.equal(brighter(images), images + 1)
+    assert compiler.kinds == {torch.Tensor}
+    unwatch()
+    assert torch.compile is plain
+    assert torch._dynamo.eval_frame.OptimizeContext.__call__ is not compiling._call
 
 
 def test_what_counts_as_compiled() -> None:

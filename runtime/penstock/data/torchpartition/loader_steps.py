@@ -303,6 +303,8 @@ class LoaderSteps:
         found = replace(found, seconds=found.seconds / (1 + self._plain))
         if work.problem:
             self.give_up(work.problem)
+        elif name := compiled_function():  # in this step
+            self.give_up(_compiles(name))
         elif not step.decides:
             if self.plan is not None and fits(self.plan, found):
                 self._others.append(found)

@@ -1,8 +1,9 @@
 """What a program has compiled (`torch.compile`): code is compiled for the values that it is given.
 
 A compiled module gets plain tensors at its door
-(`penstock.data.torchpartition.observation.modules`). A function has no door, and neither has a
-method of a module other than its ``forward``.
+(`penstock.data.torchpartition.observation.modules`). A function has none, and neither has a method
+of a module other than its ``forward``, unless it was compiled while a step was looked at
+(`penstock.data.torchpartition.observation.compiling`).
 """
 
 from __future__ import annotations

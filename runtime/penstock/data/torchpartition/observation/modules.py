@@ -6,7 +6,8 @@ way as soon as a tensor is watched). Others are gone into with the tensors that 
 for those of PyTorch that ask what their arguments are: they get plain ones at their door.
 
 `torch.nn.Module.__call__` is replaced while some loader's steps are looked at, and put back; also
-while a compiled module runs, which would otherwise be compiled with what is in its place.
+while a compiled module runs, which would otherwise be compiled with what is in its place. As long
+functions that are compiled get a door (`penstock.data.torchpartition.observation.compiling`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from penstock.data.offloading.frozen import Frozen
 from penstock.data.offloading.reachable import Reachable
 from penstock.data.torchpartition.observation.compiled import is_compiled
+from penstock.data.torchpartition.observation.compiling import unwatch_compiling, watch_compiling
 from penstock.data.torchpartition.observation.deferred import alive, first_deferred
 
 _everybodys: Final[Any] = torch.nn.modules.module
@@ -190,11 +192,14 @@ def watch() -> None:
     if _watch.users == 1:
         _watch.plain = torch.nn.Module.__call__
         torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # on purpose
+        watch_compiling(_unwatched)
 
 
 def unwatch() -> None:
     """See `watch`; what others have put into its place in the meantime stays."""
     _watch.users -= 1
+    if not _watch.users:
+        unwatch_compiling()
     if not _watch.users and torch.nn.Module.__call__ is _call:
         torch.nn.Module.__call__ = _watch.plain  # type: ignore[method-assign]  # on purpose
 
@@ -243,12 +248,17 @@ def _run(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The module, as without anybody who looks."""
     if not is_compiled(self):
         return _watch.plain(self, *args, **kwargs)
+    return _unwatched(_watch.plain, self, *args, **kwargs)
+
+
+def _unwatched(run: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """A call of what is compiled, or may be now: PyTorch's compiler sees modules as they are."""
     with _watch.lock:
         _watch.compiled += 1
         if torch.nn.Module.__call__ is _call:
             torch.nn.Module.__call__ = _watch.plain  # type: ignore[method-assign]  # on purpose
     try:
-        return _watch.plain(self, *args, **kwargs)
+        return run(*args, **kwargs)
     finally:
         with _watch.lock:
             _watch.compiled -= 1
