@@ -108,6 +108,8 @@ def test_a_batch_that_the_program_made_itself_has_no_results() -> None:
     program.epoch(20, elsewhere=False)
     program.epoch(20)
     assert (encode.offloaded.compared, encode.offloaded.moved) == (11, 9)
+    assert "moved=9, compared=11, why=''" in repr(encode.offloaded)
+    assert "\n" not in repr(encode.offloaded), "who prints it sees no module"
 
 
 def test_a_tokeniser_of_texts_and_options_moves() -> None:

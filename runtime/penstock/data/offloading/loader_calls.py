@@ -85,9 +85,9 @@ class Function:
     """
 
     name: str
-    run: Callable[..., Any]
-    root: Any
-    portable: Callable[[], Any]
+    run: Callable[..., Any] = field(repr=False)
+    root: Any = field(repr=False)
+    portable: Callable[[], Any] = field(repr=False)
     random: bool = False
     moves: bool = True
     calls: int = 0
