@@ -2,17 +2,24 @@
 
     python -m benchmarks.chaos --faults 50 --seed 1 --json
     python -m benchmarks.chaos --replica-groups 2x2 --faults 25 --seed 1 --json
+    python -m benchmarks.chaos --kinds delay-worker-20s,freeze-worker-30s --faults 4 --json
 
 An AllReduce job of three workers on the embedded cluster, with controller and Brain, is hit by one
 fault after the other: all kinds in a random order, then all again. Its state is copied to the
 agents' memory every ten steps, and its checkpoints go to a disk that is full, read-only or hangs
 for a while; that takes root, and without it there are no such faults. Its machines are measured
-before and within the training, and processes that stand still are ended. With ``--replica-groups``
-its workers are so many replica groups of so many pods, which hold a sharded model; their state is
-copied to no agent. In the end the job must have succeeded, no sample may be lost or
-repeated in the history of the surviving model, and no gap between two steps may be longer than the
-lease time and 5 s. ``stalls`` has the longest gap beside each fault. What a fault did is printed to
-stderr as it happens.
+before and within the training, and processes that stand still are ended. A slow network delays all
+that a worker's Python code sends to other pods and gets from them, by `DELAY_SECONDS` each way,
+more or less: its group's steps, its reports and its leases; gradients go by Gloo and are not
+delayed. Who stands still is left behind, and who is slow is waited for: ``trained_without`` has how
+often a group of fewer members made steps within each kind of fault, and ``named`` how often a
+program was said to hang. With ``--kinds`` there are these faults alone.
+
+With ``--replica-groups`` its workers are so many replica groups of so many pods, which hold a
+sharded model; their state is copied to no agent. In the end the job must have succeeded, no sample
+may be lost or repeated in the history of the surviving model, and no gap between two steps may be
+longer than the lease time and 5 s. ``stalls`` has the longest gap beside each fault. What a fault
+did is printed to stderr as it happens.
 """
 
 from __future__ import annotations
@@ -21,12 +28,13 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +55,10 @@ RECOVERY_SECONDS = 240.0
 END_SECONDS = 900.0
 DISK_SECONDS = 10.0
 DISK_MEGABYTES = 16
+DELAY_SECONDS = 0.3
+DELAY_JITTER_SECONDS = 0.2
+NAMED = re.compile(r"TrainingStandsStill: (?!over)|the program has not ended its step for")
+"""What trainers and agents say in their logs of a program that hangs."""
 NODES = [{"name": "node", "count": 3, "cpu": "8", "memory": "16Gi"}]
 SPARE_NODES = 9
 """Beside these: all are one machine, and a node that had to wait for a core is taken for slow, and
@@ -149,8 +161,12 @@ class Chaos:
         chance: random.Random,
         shape: Shape = THREE_WORKERS,
         disk: FaultyDisk | None = None,
+        only: Collection[str] = (),
     ) -> None:
-        """``disk``: of the checkpoints; None: none that can be disturbed."""
+        """``disk``: of the checkpoints; None: none that can be disturbed.
+
+        ``only``: kinds of faults, where not all are wanted. Raises ValueError: there is none such.
+        """
         self._cluster = cluster
         self._shape = shape
         self._deck: list[str] = []
@@ -167,6 +183,7 @@ class Chaos:
             "freeze-worker-10s": lambda: self._freeze("worker", 10),
             "freeze-worker-30s": lambda: self._freeze("worker", 30),
             "freeze-trainer-10s": lambda: self._freeze("trainer", 10),
+            "delay-worker-20s": lambda: self._delay(20),
         }
         if disk is not None:
             self.kinds |= {
@@ -174,6 +191,10 @@ class Chaos:
                 "read-only-disk-10s": lambda: disk.protect(DISK_SECONDS),
                 "hanging-disk-10s": lambda: disk.hang(DISK_SECONDS),
             }
+        if unknown := sorted(set(only) - self.kinds.keys()):
+            raise ValueError(f"kinds: {', '.join(unknown)}; there are {', '.join(self.kinds)}")
+        if only:
+            self.kinds = {kind: self.kinds[kind] for kind in self.kinds if kind in only}
 
     def strike(self) -> str:
         """One random fault, and wait until all workers train again; its kind.
@@ -243,6 +264,25 @@ class Chaos:
         time.sleep(10)
         self._heal("heal_pod", name)
 
+    def _delay(self, seconds: float) -> None:
+        name = self._name("worker")
+        delays = {"delay_seconds": DELAY_SECONDS, "jitter_seconds": DELAY_JITTER_SECONDS}
+        self._cluster.fault("delay_pod", name=name, **delays)
+        time.sleep(seconds)
+        self._heal("heal_pod", name)
+
+    def times_named(self) -> int:
+        """How often a program was said to hang, in the logs of all pods there have been."""
+        logs = (self._cluster.home / "pods").rglob("*.log")
+        return sum(len(NAMED.findall(path.read_text(errors="replace"))) for path in logs)
+
+    def trained_without(self, since: float) -> bool:
+        """Whether fewer than all members made a step after a moment."""
+        return any(
+            step.time_seconds > since and step.world_size < self._shape.members
+            for step in self.steps()
+        )
+
     def _freeze(self, role: str, seconds: float) -> None:
         name = self._name(role)
         self._cluster.fault("freeze_container", name=name)
@@ -263,11 +303,15 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def run(faults: int, seed: int, folder: Path, groups: str | None = None) -> dict[str, Any]:
+def run(
+    faults: int, seed: int, folder: Path, groups: str | None = None, kinds: Collection[str] = ()
+) -> dict[str, Any]:
     """Carry out the faults; the figures."""
     epochs = max(2, faults * STEPS_PER_FAULT // STEPS_PER_EPOCH)
     shape = Shape.parse(groups)
     done: Counter[str] = Counter()
+    named: Counter[str] = Counter()
+    without: Counter[str] = Counter()
     spans: list[tuple[str, float, float]] = []
     began, load = time.time(), os.getloadavg()[0]
     with ExitStack() as stack:
@@ -275,19 +319,22 @@ def run(faults: int, seed: int, folder: Path, groups: str | None = None) -> dict
         disk, checkpoints = None, folder / "checkpoints"
         if can_mount():
             disk = stack.enter_context(mounted_disk(checkpoints, DISK_MEGABYTES))
+        chaos = Chaos(cluster, folder, random.Random(seed), shape, disk, kinds)
+        cluster.fault("relay_pods")
         cluster.apply(manifest(folder, epochs, shape))
-        chaos = Chaos(cluster, folder, random.Random(seed), shape, disk)
         wait(lambda: chaos._trains_since(began), RECOVERY_SECONDS, "the job trains")
         disturbed = time.time()
         problem = ""
         for number in range(faults):
-            struck = time.time()
+            struck, before = time.time(), chaos.times_named()
             try:
                 kind = chaos.strike()
             except (TimeoutError, RuntimeError) as error:
                 problem = str(error)
                 break
             done[kind] += 1
+            named[kind] += chaos.times_named() - before
+            without[kind] += chaos.trained_without(struck)
             spans.append((kind, struck, time.time()))
             last = chaos.steps()[-1]
             spent = time.time() - began
@@ -315,6 +362,8 @@ def run(faults: int, seed: int, folder: Path, groups: str | None = None) -> dict
                 ]
                 for kind in done
             },
+            "named": {kind: named[kind] for kind in done},
+            "trained_without": {kind: without[kind] for kind in done},
             "state": state,
             "problem": problem,
             "seconds": round(time.time() - began, 1),
@@ -352,7 +401,7 @@ def main(
         run: is given the number of faults, a seed and a folder.
         described: what it does, for people.
         faults: how many there are unless one says otherwise.
-        groups: whether it takes replica groups, too.
+        groups: whether it takes replica groups and kinds of faults, too.
     """
     parser = argparse.ArgumentParser(description=described)
     parser.add_argument("--faults", type=int, default=faults)
@@ -363,8 +412,11 @@ def main(
         parser.add_argument(
             "--replica-groups", metavar="GROUPSxPODS", help="of a sharded model: 2x2"
         )
+        parser.add_argument("--kinds", default="", help="faults, by commas; default: all")
     options = parser.parse_args()
-    more = (options.replica_groups,) if groups else ()
+    more: tuple[Any, ...] = ()
+    if groups:
+        more = (options.replica_groups, [kind for kind in options.kinds.split(",") if kind])
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,8 @@
     python docs/what-happens-when/generate.py [--check]
     python docs/what-happens-when/generate.py record chaos --faults 50 --seed 1
 
+    python docs/what-happens-when/generate.py record chaos-of-delays \\
+        --kinds delay-worker-20s,freeze-worker-30s --faults 4
     python docs/what-happens-when/generate.py record islands-of-pods --groups 2x2 --kills 25
 
 ``record`` runs ``python -m benchmarks.chaos --faults 50 --seed 1 --json``, and keeps the object
@@ -40,6 +42,7 @@ _CHAOS: Final = {
     "freeze-worker-10s": "a worker is frozen for 10 s",
     "freeze-worker-30s": "a worker is frozen for 30 s",
     "freeze-trainer-10s": "the Elastic Trainer is frozen for 10 s",
+    "delay-worker-20s": "all that a worker says and hears comes 0.1 to 0.5 s late, for 20 s",
     "full-disk-10s": "the disk of the checkpoints is full for 10 s",
     "read-only-disk-10s": "the disk of the checkpoints is read-only for 10 s",
     "hanging-disk-10s": "the disk of the checkpoints hangs for 10 s",
@@ -113,7 +116,19 @@ def chaos(printed: Json) -> Iterator[Row]:
     groups = printed.get("replica_groups")
     within = f" ({groups.replace('x', ' replica groups of ')} pods)" if groups else ""
     for kind, stalls in printed["stalls"].items():
-        yield Row(_CHAOS[kind] + within, len(stalls), lost, median(stalls), max(stalls))
+        said = _named(printed, kind, len(stalls))
+        yield Row(_CHAOS[kind] + within, len(stalls), lost + said, median(stalls), max(stalls))
+
+
+def _named(printed: Json, kind: str, times: int) -> str:
+    """What became of the worker, where a slow one and one that stands still are told apart."""
+    named, without = printed.get("named", {}), printed.get("trained_without", {})
+    if not {"delay-worker-20s", "freeze-worker-30s"} <= without.keys():
+        return ""
+    return (
+        f"; the others trained without the worker in {without[kind]} of {times}, and it was said "
+        f"to hang in {named[kind]}"
+    )
 
 
 def kill(printed: Json) -> Iterator[Row]:
@@ -175,6 +190,7 @@ def _pods(row: Json) -> str:
 READERS: Final[Mapping[str, Callable[[Json], Iterator[Row]]]] = {
     "chaos": chaos,
     "chaos-of-islands": chaos,
+    "chaos-of-delays": chaos,
     "islands": islands,
     "islands-of-pods": islands,
     "kill": kill,
