@@ -1,8 +1,9 @@
-"""Bad machines on the embedded cluster: real jobs, with a node that is slow or drops packets.
+"""Bad machines on the embedded cluster: real jobs, with one that is slow, drops or delays packets.
 
 Part of ``python -m benchmarks.badnodes --cluster --json``. Nodes with one worker each, all of them
 processes of this machine. One is planted, anew for each case: it gets a quarter of its CPU, or new
-connections between its worker and the others go unanswered, as where packets are dropped. Slow ones
+connections between its worker and the others go unanswered, as where packets are dropped, or all
+that passes on them comes `DELAY_SECONDS` late, more or less. Slow ones
 are one of two, so that two cores are enough for both: nodes share them, and a worker that has to
 wait for a core is measured as slow. Of two it cannot be told whose link fails: there are three.
 Each fault strikes once before a job with ``nodeCheck`` begins, and once while a session trains
@@ -27,7 +28,9 @@ from penstock.crds import labels
 
 NODES: Final = [{"name": "node", "count": 3, "cpu": "4", "memory": "8Gi"}]
 NAMES: Final = ("node-1", "node-2", "node-3")
-WORKERS: Final = {"slow": 2, "drops": 3}
+WORKERS: Final = {"slow": 2, "drops": 3, "delays": 3}
+DELAY_SECONDS: Final = 0.1
+DELAY_JITTER_SECONDS: Final = 0.05
 PERCENT: Final = 25
 SHARE: Final = 0.1
 TRAINER_LATE_SECONDS: Final = 6.0
@@ -119,18 +122,32 @@ class _Planted:
     @contextmanager
     def dropping(self) -> Iterator[None]:
         """New connections between its worker and the others go unanswered."""
-        pods = wait(self.workers, START_SECONDS, "the workers run")
-        names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in pods}
-        own = names.pop(self._node)
-        self._cluster.fault("partition_pod", name=own, others=sorted(names.values()))
+        own, others = self._own_and_others()
+        self._cluster.fault("partition_pod", name=own, others=others)
         try:
             yield
         finally:
             self._cluster.fault("heal_pod", name=own)
 
+    @contextmanager
+    def delaying(self) -> Iterator[None]:
+        """What passes between its worker and the others on new connections comes late."""
+        own, _ = self._own_and_others()
+        delays = {"delay_seconds": DELAY_SECONDS, "jitter_seconds": DELAY_JITTER_SECONDS}
+        self._cluster.fault("delay_pod", name=own, **delays)
+        try:
+            yield
+        finally:
+            self._cluster.fault("heal_pod", name=own)
+
+    def _own_and_others(self) -> tuple[str, list[str]]:
+        pods = wait(self.workers, START_SECONDS, "the workers run")
+        names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in pods}
+        return names.pop(self._node), sorted(names.values())
+
 
 def run(folder: Path, say: Callable[[str], None] = lambda _: None) -> list[Case]:
-    """All four cases, on one cluster."""
+    """All cases, on one cluster."""
     with api_server(folder / "home", NODES) as cluster:
         cases = []
         for name in CASES:
@@ -140,7 +157,14 @@ def run(folder: Path, say: Callable[[str], None] = lambda _: None) -> list[Case]
         return cases
 
 
-CASES: Final = ("slow-before", "drops-before", "slow-while-training", "drops-while-training")
+CASES: Final = (
+    "slow-before",
+    "drops-before",
+    "slow-while-training",
+    "drops-while-training",
+    "delays-before",
+    "delays-while-training",
+)
 
 
 def run_case(cluster: Cluster, folder: Path, name: str, attempt: int = 0) -> Case:
@@ -155,6 +179,7 @@ def run_case(cluster: Cluster, folder: Path, name: str, attempt: int = 0) -> Cas
     if attempt:
         name = f"{name}-{attempt}"
     at_work = _Planted(cluster, name, planted, workers)
+    plants = {"slow": at_work.slow, "drops": at_work.dropping, "delays": at_work.delaying}
     document = manifest(name, folder, workers, while_training=while_training)
     verdicts: dict[str, str] = {}
 
@@ -174,7 +199,7 @@ def run_case(cluster: Cluster, folder: Path, name: str, attempt: int = 0) -> Cas
                 (folder / name).mkdir()
                 cluster.apply(document)
                 wait(lambda: _trains(folder / name, workers), START_SECONDS, f"{name} trains")
-                stack.enter_context(at_work.slow() if fault == "slow" else at_work.dropping())
+                stack.enter_context(plants[fault]())
             elif fault == "slow":
                 stack.enter_context(at_work.slow())
                 cluster.apply(document)
@@ -183,7 +208,7 @@ def run_case(cluster: Cluster, folder: Path, name: str, attempt: int = 0) -> Cas
                 late = {labels.JOB: name, labels.ROLE: "trainer"}
                 cluster.fault("delay_start", labels=late, seconds=TRAINER_LATE_SECONDS, times=1)
                 cluster.apply(document)
-                stack.enter_context(at_work.dropping())
+                stack.enter_context(plants[fault]())
             began = time.monotonic()
             with suppress(TimeoutError):  # then what was found is what it has found
                 wait(named, NAMED_SECONDS, "a node is named")
