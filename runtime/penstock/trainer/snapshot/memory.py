@@ -28,7 +28,7 @@ import torch
 
 from penstock.crds import environment as names
 from penstock.data.memory import Memory, read_memory
-from penstock.data.spare_memory import SpareMemory
+from penstock.data.spare_memory import Room, SpareMemory
 from penstock.job.storage import cause
 from penstock.trainer.group.host_copies import ALIGNMENT, Copies, plan, view
 from penstock.trainer.group.state_codec import PackedState, tensor_bytes
@@ -88,7 +88,8 @@ class SnapshotMemory:
             if size > slots.HEAD_BYTES:
                 self._flat = _mapped(self._descriptor)
                 held = os.fstat(descriptor).st_blocks * 512  # a slot that nobody has used is none
-                self._copies = self._copies_of(slots.capacity(size), held) or 1
+                copies = _most(self.room.look(), added, held) // slots.capacity(size)
+                self._copies = max(1, min(slots.SLOTS, copies))
 
     @classmethod
     def of_process(cls) -> SnapshotMemory:
@@ -224,8 +225,8 @@ class SnapshotMemory:
         page = mmap.PAGESIZE
         each = -(-(size + self._index_bytes) // page) * page
         held = 0 if self._flat is None else self._flat.numel() * self._copies // slots.SLOTS
-        most = self._most(held)
-        copies = self._copies_of(each, held)
+        most = _most(self.room.look(), self._added, held)
+        copies = min(slots.SLOTS, most // each)
         if not copies:
             self._refuse(size, f"at most {most / 1e6:.0f} MB are used for it")
             return False
@@ -251,17 +252,6 @@ class SnapshotMemory:
             self._refuse(size, cause(error))
             return False
         return True
-
-    def _most(self, held: int) -> int:
-        """Bytes that all slots may have, where they have so many now."""
-        room = self.room.look()
-        if self._added is None:
-            return min(room.limit // POD_SHARE, (room.unclaimed + held) // FREE_SHARE)
-        return min(self._added, room.free + held)
-
-    def _copies_of(self, each: int, held: int) -> int:
-        """How many slots of so many bytes may be used."""
-        return min(slots.SLOTS, self._most(held) // each)
 
     def _is_short(self) -> bool:
         """Whether the training needs the memory that nobody has added for the slots."""
@@ -310,6 +300,13 @@ class SnapshotMemory:
             if all(low <= t.data_ptr() < high or not t.numel() for t in packed.tensors):
                 return slot
         return None
+
+
+def _most(room: Room, added: int | None, held: int) -> int:
+    """Bytes that all slots may have, where they have ``held`` now."""
+    if added is None:
+        return min(room.limit // POD_SHARE, (room.unclaimed + held) // FREE_SHARE)
+    return min(added, room.free + held)
 
 
 def _added(environ: Mapping[str, str]) -> int | None:
