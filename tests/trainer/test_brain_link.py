@@ -82,6 +82,8 @@ class FakeBrain:
             return httpx.Response(200, json=self._job())
         if not self.known:
             return _problem(404)
+        if action == "":
+            return httpx.Response(200, json=self._job())
         # A handler found by its name.
         return getattr(self, f"_{action.replace('/', '_')}")(request)  # type: ignore[no-any-return]
 
@@ -260,6 +262,33 @@ def test_a_brain_that_is_away_at_the_end_does_not_keep_the_trainer() -> None:
 
     run(fake, work)
     assert fake.finished is None
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_brain_that_begins_again_at_the_end_is_waited_for(
+    comes_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brain_connection, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(brain_connection, "AWAY_SECONDS", 60.0 if comes_back else 0.3)
+    fake = FakeBrain()
+
+    async def work(link: BrainConnection) -> None:
+        registering = asyncio.create_task(link.register(lambda: REGISTRATION))
+        await until(lambda: fake.known)
+        await asyncio.sleep(0.05)
+        fake.away = True
+        waiting = asyncio.create_task(link.wait_until_back())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        fake.away = not comes_back
+        async with asyncio.timeout(30):
+            await waiting
+        await link.finish("over")
+        registering.cancel()
+        await asyncio.gather(registering, return_exceptions=True)
+
+    run(fake, work)
+    assert (fake.finished is not None) == comes_back
 
 
 def test_the_copy_of_the_ledger_can_be_taken_up() -> None:

@@ -297,6 +297,8 @@ class TrainerService:
             log.advance(now)
             refusal.advance(now)
             if end.reached(self._coordinator, now) or refusal.all_told(now):
+                if self._brain is not None:
+                    await self._brain.wait_until_back()
                 self._stop.set()
                 return
             await asyncio.sleep(TICK_SECONDS)

@@ -18,6 +18,7 @@ from penstock.client import (
     AsyncBrainClient,
     BrainError,
     BrainRefusedError,
+    BrainUnavailableError,
     NotFoundError,
     RetryPolicy,
     SampleBuffer,
@@ -46,6 +47,9 @@ LEDGER_SECONDS: Final = 3.0
 REGISTER_RETRY_SECONDS: Final = 3.0
 UNKNOWN_JOB_SECONDS: Final = 0.2
 FAREWELL_SECONDS: Final = 8.0
+AWAY_SECONDS: Final = 30.0
+"""How long a Brain that begins again is waited for at the end of a job."""
+AGAIN_SECONDS: Final = 0.5
 OLD_BRAIN_SECONDS: Final = 600.0
 """A Brain that did not know the words of this release may have been upgraded after this."""
 UNREADABLE: Final = frozenset({400, 422})
@@ -149,6 +153,29 @@ class BrainConnection:
             await asyncio.sleep(LEDGER_SECONDS)
             if self._registered.is_set():
                 await self.copies.send()
+
+    async def wait_until_back(self) -> None:
+        """Wait until the Brain answers, for some time at most, so that it can hear of the end.
+
+        Nobody else tells it: a job that ended while it was away would be lost to it.
+        """
+        if not self._registered.is_set():
+            return
+        told = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AWAY_SECONDS):
+                while True:
+                    try:
+                        await self._client.job(self._uid)
+                    except BrainUnavailableError as error:
+                        if not told:
+                            logger.info("waiting for the Brain, to tell it of the end: %s", error)
+                        told = True
+                        await asyncio.sleep(AGAIN_SECONDS)
+                        continue
+                    except BrainError:
+                        pass  # it is there
+                    return
 
     async def leave_ledger(self) -> None:
         """Leave the last copy, where the job may go on with another trainer; soon gives up."""
