@@ -79,7 +79,9 @@ def data_worker(job: Job, processes: int = 1) -> Iterator[subprocess.Popen[bytes
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_worker_is_killed_and_another_joins(tmp_path: Path, workers: int) -> None:
+def test_workers_and_their_local_workers_are_killed_and_join_and_one_is_drained(
+    tmp_path: Path, workers: int
+) -> None:
     hurry = tmp_path / "hurry"
     command = (*PROGRAM, f"--num-workers={workers}", f"--hurry={hurry}")
     with running_job(tmp_path) as job:
@@ -89,6 +91,11 @@ def test_a_worker_is_killed_and_another_joins(tmp_path: Path, workers: int) -> N
         job.wait_for_world(2, patient(10))
         at = job.wait_for_step(2)["committed_steps"]
         assert len(children(job, 1)) == workers
+        if workers:
+            children(job, 1)[0].kill()
+            said = "another one takes its place"
+            job.wait_for(lambda: said in job.log_path(1).read_text(), patient(10), "another one")
+            at = job.wait_for_step(at + 1)["committed_steps"]
         job.kill(0)
         job.wait_for_summary(
             lambda one: one["world_size"] == 1 and one["committed_steps"] > at, patient(10)
@@ -96,51 +103,28 @@ def test_a_worker_is_killed_and_another_joins(tmp_path: Path, workers: int) -> N
         job.start_worker(0, *command)
         joined = job.wait_for_world(2, patient(10))["committed_steps"]
         job.wait_for_step(joined + 1, patient(10))
+        if workers:
+            before = len(job.log_path(1).read_text())
+            job.drain(0)
+            assert job.workers.pop(0).wait(patient(5)) == 143, job.logs()
         hurry.touch()
         assert_trained_exactly_once(job)
+        if workers:
+            said = job.log_path(0).read_text() + job.log_path(1).read_text()[before:]
+            assert "takes its place" not in said, "SIGTERM reached its workers"
+            assert "done again" not in said
 
 
-def test_a_local_worker_is_killed(tmp_path: Path) -> None:
-    hurry = tmp_path / "hurry"
-    with running_job(tmp_path) as job:
-        job.start_trainer("--workers=1")
-        command = (*PROGRAM, "--num-workers=2", f"--hurry={hurry}")
-        job.start_worker(0, *command)
-        job.wait_for_step(2)
-        first, _ = children(job, 0)
-        first.kill()
-        hurry.touch()
-        assert_trained_exactly_once(job)
-        assert "another one takes its place" in job.log_path(0).read_text()
-
-
-def test_a_drained_worker_finishes_its_step_with_its_local_workers(tmp_path: Path) -> None:
-    hurry = tmp_path / "hurry"
-    command = (*PROGRAM, "--num-workers=2", f"--hurry={hurry}")
-    with running_job(tmp_path) as job:
-        job.start_trainer("--workers=2")
-        for rank in range(2):
-            job.start_worker(rank, *command)
-        job.wait_for_world(2, patient(10))
-        job.wait_for_step(2)
-        job.drain(0)
-        assert job.workers.pop(0).wait(patient(5)) == 143, job.logs()
-        hurry.touch()
-        assert_trained_exactly_once(job)
-        assert "takes its place" not in job.logs(), "SIGTERM reached its workers"
-        assert "done again" not in job.logs()
-
-
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("workers", "ranks"), [(0, 1), (1, 2)])
 def test_data_workers_make_batches_of_a_session_and_may_be_lost(
-    tmp_path: Path, workers: int
+    tmp_path: Path, workers: int, ranks: int
 ) -> None:
     hurry, fed = tmp_path / "hurry", tmp_path / "fed"
     command = (*PROGRAM, f"--num-workers={workers}", f"--hurry={hurry}", f"--fed={fed}")
     with running_job(tmp_path) as job:
-        job.start_trainer("--workers=2")
+        job.start_trainer(f"--workers={ranks}")
         with data_worker(job) as maker:
-            for rank in range(2):
+            for rank in range(ranks):
                 job.start_worker(rank, *command, "--sample-seconds=0.002")
             job.wait_for(fed.exists, patient(10), "a batch of the data worker's")
             maker.kill()
