@@ -2,7 +2,8 @@
 
 A page finds what its reader would have by then: the examples, a control plane, the job that it
 speaks of. What is put in are free ports, fewer epochs where a program trains alone and more where
-a job has to last. `NOT_TYPED` names every command that is left out, and why.
+a job has to last; models are small, and steps sleep rather than compute. `NOT_TYPED` names every
+command that is left out, and why.
 """
 
 from __future__ import annotations
@@ -114,6 +115,20 @@ JOB_OF: Final = {
 }
 """Pages whose commands need one, to the job that runs by then: of the page, or of the examples."""
 
+FEW: Final = {
+    "epochs": 1,
+    "crops": 16,
+    "samples": 4000,
+    "test-samples": 1000,
+    "cap": 1000,
+    "width": 8,
+}
+"""Options of the examples that say how much there is to do, to what they are here."""
+
+SLEEPING: Final = ("criteo", "digits", "images")
+STEP: Final = re.compile(r"^( +)(?:step\.commit|optimizer\.step)\(\)$", re.MULTILINE)
+"""Jobs of these examples have to last: what is behind each of their steps leaves the processor."""
+
 FOREVER: Final = "import time\nwhile True:\n    print('step', flush=True)\n    time.sleep(0.1)\n"
 
 
@@ -182,8 +197,11 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "examples", folder / "examples")
     for program in folder.glob("examples/*/*.py"):
         text = program.read_text()
-        for option, few in ("epochs", 1), ("crops", 16), ("samples", 4000):
+        for option, few in FEW.items():
             text = re.sub(rf'("--{option}", type=int, default=)[\d_]+', rf"\g<1>{few}", text)
+        if program.parent.name in SLEEPING:
+            text = text.replace("import argparse\n", "import argparse\nimport time\n", 1)
+            text = STEP.sub(r"\g<0>\n\1time.sleep(0.1)", text)
         program.write_text(text)
     job = folder / "examples" / "digits" / "job.yaml"
     job.write_text(job.read_text().replace("--epochs=40", "--epochs=4000"))
@@ -202,8 +220,10 @@ def shell(desk: Path) -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def plane(desk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with control_plane(tmp_path_factory.mktemp("plane"), where=desk) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_SCHEDULER_INTERVAL", "5")  # by itself it looks every half minute
+        with control_plane(tmp_path_factory.mktemp("plane"), where=desk) as running:
+            yield running
 
 
 def free_port() -> int:
@@ -270,8 +290,8 @@ def test_what_needs_a_control_plane(
             example.write_text(next(text for text in manifests if f"name: {job}\n" in text))
         shell.ok(f"kubectl apply -f {example}")
         shell.ok(f"kubectl wait --for=condition=Running ej/{job} --timeout=30s")
-    if page == "docs/operations/capacity.md":  # the scheduler looks every half minute
-        shell.ok("until penstock capacity --nodes +1 > asked 2>&1; do sleep 0.2; done")
+    if page == "docs/operations/capacity.md":  # once the scheduler has looked
+        shell.ok("until penstock capacity --nodes +1 > asked 2>&1; do sleep 1; done")
     if page == "docs/tasks/pin.md":
         uid = plane.get("ej", job)["metadata"]["uid"]
         manifest = re.sub(r"uid: \S+", f"uid: {uid}", manifests[0])
