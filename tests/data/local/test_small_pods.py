@@ -20,7 +20,7 @@ PROGRAM = textwrap.dedent(
 
     class Large(Dataset):
         def __len__(self):
-            return 16 * 40
+            return 16 * 28
 
         def __getitem__(self, index):
             return torch.full((150 * 1000 * 1000 // 16 // 4,), float(index))
@@ -28,7 +28,7 @@ PROGRAM = textwrap.dedent(
     if __name__ == "__main__":
         for epoch in range(2):
             first = [int(batch[0, 0]) for batch in DataLoader(Large(), 16, num_workers=12)]
-            assert first == list(range(0, 16 * 40, 16)), first
+            assert first == list(range(0, 16 * 28, 16)), first
         print("all there")
     """
 )
