@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests import fork_server
+
 SCRIPT: Final = """
 import hashlib, json, sys, time
 import torch
@@ -83,13 +85,14 @@ def train(
     look: bool = False,
     share: str = "1",
 ) -> tuple[Any, str]:
-    """What the program printed, and what was said; ``options``: of ``penstock run``.
+    """What the program printed, and what was said; ``options``: of ``penstock run``, or alone.
 
     ``share``: of local workers' batches that have what moves; "": it is balanced.
     """
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), str(local), said]
+    program = [str(script), str(local), said]
+    command = [sys.executable, *program]
     environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
     environ["PENSTOCK_PARTITION_SHARE"] = share
     if look:
@@ -98,9 +101,12 @@ def train(
     elif options:
         penstock = str(Path(sys.executable).with_name("penstock"))
         command = [penstock, "run", *options, "--", *command]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=150, env=environ, cwd=folder
-    )
+    if look or options:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=150, env=environ, cwd=folder
+        )
+    else:
+        done = fork_server.run(program, timeout=150, env=environ, cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -117,7 +123,7 @@ def test_a_frozen_encoder_moves_to_local_workers_and_losses_are_the_same(tmp_pat
 
 @pytest.mark.slow
 def test_losses_are_the_same_where_local_workers_make_it_of_some_batches(tmp_path: Path) -> None:
-    alone, _ = train(tmp_path, "--partition", "never", said="fast")
+    alone, _ = train(tmp_path, said="fast")
     for share, moves in (("0.5", True), ("0", False), ("", None)):
         auto, said = train(tmp_path, "--partition", "auto", local=1, said="fast", share=share)
         assert auto["losses"] == alone["losses"]
@@ -129,7 +135,7 @@ def test_losses_are_the_same_where_local_workers_make_it_of_some_batches(tmp_pat
 
 @pytest.mark.slow
 def test_a_frozen_encoder_moves_to_data_workers_and_losses_are_the_same(tmp_path: Path) -> None:
-    alone, _ = train(tmp_path, "--partition", "never")
+    alone, _ = train(tmp_path)
     auto, said = train(tmp_path, "--data-workers", "2", "--partition", "auto")
     assert auto["losses"] == alone["losses"]
     assert auto["compared"] + auto["moved"] > 0, said
@@ -137,7 +143,7 @@ def test_a_frozen_encoder_moves_to_data_workers_and_losses_are_the_same(tmp_path
 
 @pytest.mark.slow
 def test_a_teacher_that_follows_past_the_versions_stays(tmp_path: Path) -> None:
-    alone, _ = train(tmp_path, "--partition", "never", said="teacher")
+    alone, _ = train(tmp_path, said="teacher")
     auto, said = train(tmp_path, "--partition", "auto", local=1, said="teacher")
     assert auto == alone
     lines = [line for line in said.splitlines() if "the loader of Images: FellBack" in line]
