@@ -71,7 +71,7 @@ class Cluster:
             if present.get(_key(one), True):
                 one["metadata"].setdefault("labels", {})[OURS] = "tests"
         apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-        self.kubectl(*apply, text=yaml.safe_dump_all(manifests), namespaced=False)
+        self.kubectl(*apply, text=_written(manifests), namespaced=False)
 
     def unmake(self, manifests: list[Json]) -> None:
         """Delete what `make` made of these, unless other tests still run in the cluster."""
@@ -84,11 +84,11 @@ class Cluster:
         ours = [one for one in reversed(manifests) if present.get(_key(one), False)]
         delete = ("delete", "--ignore-not-found", "--timeout=50s", "-f", "-")
         if ours:
-            self.kubectl(*delete, text=yaml.safe_dump_all(ours), namespaced=False)
+            self.kubectl(*delete, text=_written(ours), namespaced=False)
 
     def _whose(self, manifests: list[Json]) -> dict[tuple[str, str], bool]:
         """Of the objects that are there, by kind and name: whether they are ours."""
-        text = yaml.safe_dump_all(manifests)
+        text = _written(manifests)
         get = ("get", "--ignore-not-found", "-o", "json", "-f", "-")
         shown = self.kubectl(*get, text=text, namespaced=False)
         found = json.loads(shown) if shown.strip() else {"items": []}
@@ -111,13 +111,18 @@ class Cluster:
 
     def workers(self, job: str) -> list[str]:
         """Names of a job's workers that are there to stay."""
-        selector = f"penstock.dev/job={job},penstock.dev/role=worker"
-        return sorted(
-            pod["metadata"]["name"]
-            for pod in self.find("pods", "-l", selector)
-            if "deletionTimestamp" not in pod["metadata"]
-            and pod["status"].get("phase") not in {"Succeeded", "Failed"}
-        )
+        return self.all_workers().get(job, [])
+
+    def all_workers(self) -> dict[str, list[str]]:
+        """The same of each job that has any."""
+        found: dict[str, list[str]] = {}
+        for pod in self.find("pods", "-l", "penstock.dev/role=worker"):
+            metadata = pod["metadata"]
+            ended = pod["status"].get("phase") in {"Succeeded", "Failed"}
+            if not ended and "deletionTimestamp" not in metadata:
+                of = found.setdefault(metadata["labels"]["penstock.dev/job"], [])
+                of.append(metadata["name"])
+        return {job: sorted(names) for job, names in found.items()}
 
     def wait(self, what: str, condition: str, seconds: int = 30) -> None:
         """``kubectl wait --for=condition=...``."""
@@ -130,11 +135,14 @@ class Cluster:
 
 
 def until(what: str, probe: Callable[[], Any], seconds: float = 30) -> Any:
-    """Poll until ``probe`` gives something true; its value."""
+    """Poll until ``probe`` gives something true; its value.
+
+    Most probes call kubectl, which computes longer than its answer takes to come.
+    """
     end = time.monotonic() + patient(seconds)
     while not (found := probe()):
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
+        time.sleep(0.3)
     return found
 
 
@@ -290,10 +298,14 @@ def prepared_cluster(folder: Path) -> Iterator[Cluster]:
                 cluster.kubectl("delete", *space, "--wait=false", namespaced=False)
 
 
+def _written(manifests: list[Json]) -> str:
+    return yaml.dump_all(manifests, Dumper=yaml.CSafeDumper)
+
+
 def _printed() -> list[Json]:
     command = [sys.executable, "-m", "penstock.cli", "controller", "--print-manifests"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [one for one in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if one]
 
 
 def _account() -> list[Json]:

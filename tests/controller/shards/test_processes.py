@@ -67,7 +67,8 @@ def each_has(cluster: Cluster, count: int) -> None:
     """Wait until each job has so many workers."""
 
     def all_there() -> bool:
-        return all(len(cluster.workers(name)) == count for name in JOBS)
+        found = cluster.all_workers()
+        return all(len(found.get(name, ())) == count for name in JOBS)
 
     until(f"{count} workers of each job", all_there, seconds=40)
 
@@ -85,8 +86,7 @@ def test_every_job_has_one_owner_while_numbers_change_and_one_dies(
 
     divide(cluster, 3)
     changed_at = time.monotonic()
-    for name in JOBS:
-        cluster.kubectl("scale", f"ej/{name}", "--replicas=2")
+    cluster.kubectl("scale", *(f"ej/{name}" for name in JOBS), "--replicas=2")
     each_has(cluster, 2)
     took = time.monotonic() - changed_at
     until("three shards to be held", lambda: is_divided(cluster, 3))
@@ -100,8 +100,7 @@ def test_every_job_has_one_owner_while_numbers_change_and_one_dies(
     stop(dead, signal.SIGKILL)
     divide(cluster, 3)
     killed_at = time.monotonic()
-    for name in JOBS:
-        cluster.kubectl("scale", f"ej/{name}", "--replicas=3")
+    cluster.kubectl("scale", *(f"ej/{name}" for name in JOBS), "--replicas=3")
     each_has(cluster, 3)
     assert time.monotonic() - killed_at < patient(20)
     assert victim not in holders(cluster).values()
@@ -109,8 +108,11 @@ def test_every_job_has_one_owner_while_numbers_change_and_one_dies(
     # Nothing was made twice, and no incarnation was spent on any change of owner.
     for name in JOBS:
         cluster.wait(f"ej/{name}", "Scaling=False")
-        assert cluster.workers(name) == [f"{name}-worker-{rank}-0" for rank in range(3)]
-        assert "ranks" not in cluster.get("ej", name)["status"]
+    workers = cluster.all_workers()
+    status = {one["metadata"]["name"]: one["status"] for one in cluster.find("ej")}
+    for name in JOBS:
+        assert workers[name] == [f"{name}-worker-{rank}-0" for rank in range(3)]
+        assert "ranks" not in status[name]
 
     divide(cluster, 1)
     until("one shard to be held", lambda: is_divided(cluster, 1))
