@@ -53,8 +53,13 @@ BESIDE: Final = (sys.executable, "-m", "benchmarks.encoding.beside")
 WAYS: Final = ("step", "stage", "none", "beside")
 
 
-def trained(way: str, count: int, steps: int, seed: int) -> list[dict[str, Any]]:
-    """What so many training processes with one data worker have printed."""
+def trained(
+    way: str, count: int, steps: int, seed: int, settled: int | None = None
+) -> list[dict[str, Any]]:
+    """What so many training processes with one data worker have printed.
+
+    The first ``settled`` of their steps are not timed; None: as many as they leave out themselves.
+    """
     cores = sorted(os.sched_getaffinity(0))
     other = cores[1:2] or cores[:1]
     with ExitStack() as stack:
@@ -68,6 +73,8 @@ def trained(way: str, count: int, steps: int, seed: int) -> list[dict[str, Any]]
         programs = []
         for _ in range(count):
             command = [*PROGRAM, "--way", way, "--steps", str(steps), "--seed", str(seed)]
+            if settled is not None:
+                command += ["--settled", str(settled)]
             if way == "beside":
                 command += ["--tell", str(tell)]
             programs.append(_started(stack, command, cores, None, tell))

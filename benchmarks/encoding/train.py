@@ -42,6 +42,8 @@ SETTLED: Final = 20
 """Steps at the beginning whose time does not count."""
 WAIT_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 0.4
+EPOCH: Final = 1000
+"""Its order of samples is trained on, however many epochs were given up before it."""
 
 
 def loader_of(way: str, steps: int, seed: int, consumer: Consumer | None) -> Loader:
@@ -67,6 +69,11 @@ def warm(loader: Loader, consumer: Consumer) -> None:
     raise TimeoutError("no batch came from a data worker")
 
 
+def begin(loader: Loader) -> None:
+    """Have its next epoch be the one that is trained on."""
+    loader.load_state_dict({**loader.state_dict(), "epoch": EPOCH, "position": 0})
+
+
 def resident_bytes() -> int:
     """Of this process, once what is free was given back."""
     gc.collect()
@@ -75,9 +82,11 @@ def resident_bytes() -> int:
 
 
 def train(
-    way: str, batches: Iterator[Any], steps: int, seed: int, tell: int | None
+    way: str, batches: Iterator[Any], steps: int, settled: int, seed: int, tell: int | None
 ) -> dict[str, Any]:
     """The figures of so many steps, each of which says in ``tell`` that it has begun.
+
+    Those before ``settled`` do not count.
 
     ``receiving_cpu_seconds`` are those of all other threads, and of asking for the batch.
     """
@@ -85,7 +94,7 @@ def train(
     clock: list[float] = []
     before, cpu, own, asking = time.perf_counter(), time.process_time(), time.thread_time(), 0.0
     for step in range(steps):
-        if step == SETTLED:
+        if step == settled:
             cpu, own, asking = time.process_time(), time.thread_time(), 0.0
         if tell is not None:
             os.write(tell, b".")
@@ -100,9 +109,9 @@ def train(
     spent, its = time.process_time() - cpu, time.thread_time() - own
     return {
         "steps": steps,
-        "seconds": clock[SETTLED:],
-        "cpu_seconds": spent / (steps - SETTLED),
-        "receiving_cpu_seconds": (spent - its + asking) / (steps - SETTLED),
+        "seconds": clock[settled:],
+        "cpu_seconds": spent / (steps - settled),
+        "receiving_cpu_seconds": (spent - its + asking) / (steps - settled),
         "losses": digest.hexdigest(),
     }
 
@@ -119,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--way", choices=WAYS, required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--settled", type=int, default=SETTLED, help="its steps are not timed")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--token", required=True)
     parser.add_argument("--tell", type=int, help="a pipe's end, which is told of each step")
@@ -131,13 +141,15 @@ def main() -> None:
     if consumer is None:
         for _ in loader:
             break
+        begin(loader)
         batches = computed(loader)
     else:
         warm(loader, consumer)
+        begin(loader)
         if options.way == "stage":
             encoders.cache_clear()  # it was called here until the data worker was ready
         batches = iter(loader)
-    found = train(options.way, batches, options.steps, options.seed, options.tell)
+    found = train(options.way, batches, options.steps, options.settled, options.seed, options.tell)
     found["called_here"] = encoders.cache_info().currsize > 0
     found["resident_bytes"] = resident_bytes()
     found["weight_bytes"] = weight_bytes()
