@@ -42,21 +42,34 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
 
 
-@pytest.fixture
-def talker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Two workers that talk until they are told to end."""
-    stop = tmp_path / "stop"
+@contextlib.contextmanager
+def talking(plane: ControlPlane, name: str, folder: Path) -> Iterator[Callable[[], None]]:
+    """A job of two workers that talk; what is given tells them to end."""
+    stop = folder / "stop"
     command = script(TALK.format(stop=str(stop)))
     counts = {"minReplicas": 2, "maxReplicas": 3}
     plane.apply(
-        job_manifest(
-            "talker", command, strategy="AllReduce", independentWorkers=True, worker=counts
-        )
+        job_manifest(name, command, strategy="AllReduce", independentWorkers=True, worker=counts)
     )
-    plane.wait_for("talker", "Running", 30)
+    plane.wait_for(name, "Running", 30)
     yield stop.touch
-    plane.kubectl("delete", "ej", "talker", "--timeout=30s")
-    plane.kubectl("wait", "--for=delete", "pods", "--all", "--timeout=30s")
+    plane.kubectl("delete", "ej", name, "--timeout=30s")
+    selector = f"penstock.dev/job={name}"
+    plane.kubectl("wait", "--for=delete", "pods", "-l", selector, "--timeout=30s")
+
+
+@pytest.fixture(scope="module")
+def talkers(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The job ``talkers``, for all tests that only listen."""
+    with talking(plane, "talkers", tmp_path_factory.mktemp("talkers")):
+        yield
+
+
+@pytest.fixture
+def talker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """The job ``talker``, for a test that ends it."""
+    with talking(plane, "talker", tmp_path) as stop:
+        yield stop
 
 
 class Command:
@@ -146,28 +159,24 @@ def test_logs_are_followed_to_the_end_of_the_pods(
     }
 
 
-def test_a_pods_words_do_not_speak_to_the_terminal(
-    plane: ControlPlane, talker: Callable[[], None]
-) -> None:
+def test_a_pods_words_do_not_speak_to_the_terminal(plane: ControlPlane, talkers: None) -> None:
     """Titles, clipboards and cursors are the user's own; colours may come through."""
-    with running(plane, "logs", "talker", "--rank=0", "--follow", terminal=True) as following:
+    with running(plane, "logs", "talkers", "--rank=0", "--follow", terminal=True) as following:
         following.says(r"number \d")
         assert "]0;not yours" in following.out
         assert "\x1b]" not in following.out
         assert "\x07" not in following.out
         assert "\x1b[31mred\x1b[0m" in following.out
-    with running(plane, "logs", "talker", "--rank=0", "--follow") as following:
+    with running(plane, "logs", "talkers", "--rank=0", "--follow") as following:
         following.says(r"number \d")
         assert following.out.startswith("\x1b]0;not yours\x07\x1b[31mred\n")
 
 
-def test_what_is_followed_is_left_with_ctrl_c(
-    plane: ControlPlane, talker: Callable[[], None]
-) -> None:
+def test_what_is_followed_is_left_with_ctrl_c(plane: ControlPlane, talkers: None) -> None:
     for command in (
-        ("logs", "talker", "--rank=0", "--follow"),
-        ("plans", "talker", "--watch"),
-        ("plans", "talker", "--watch", "-o", "json"),
+        ("logs", "talkers", "--rank=0", "--follow"),
+        ("plans", "talkers", "--watch"),
+        ("plans", "talkers", "--watch", "-o", "json"),
     ):
         with running(plane, *command) as following:
             following.says(r"\n")
@@ -175,11 +184,9 @@ def test_what_is_followed_is_left_with_ctrl_c(
             assert following.ends() == (130, ""), command
 
 
-def test_a_reader_that_has_seen_enough_closes_the_pipe(
-    plane: ControlPlane, talker: Callable[[], None]
-) -> None:
+def test_a_reader_that_has_seen_enough_closes_the_pipe(plane: ControlPlane, talkers: None) -> None:
     for rank in ((), ("--rank=0",)):
-        command = [sys.executable, "-m", "penstock.cli", "logs", "talker", "--follow", *rank]
+        command = [sys.executable, "-m", "penstock.cli", "logs", "talkers", "--follow", *rank]
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -226,25 +233,25 @@ def _answers(plane: ControlPlane) -> bool:
     return False
 
 
-def test_top_is_live_on_a_terminal(plane: ControlPlane, talker: Callable[[], None]) -> None:
+def test_top_is_live_on_a_terminal(plane: ControlPlane, talkers: None) -> None:
     with running(plane, "top", "--interval=1", terminal=True) as top:
-        top.says(r"\x1b\[\?1049h.*STEPS/S.*talker")
+        top.says(r"\x1b\[\?1049h.*STEPS/S.*talkers")
         first = len(top.out)
-        top.says(rf"(?s).{{{first}}}.*talker.*every 1 s; Ctrl-C ends")
+        top.says(rf"(?s).{{{first}}}.*talkers.*every 1 s; Ctrl-C ends")
         top.process.send_signal(signal.SIGINT)
         assert top.ends() == (130, "")
     assert "\x1b[?1049l" in top.out, "the terminal is given back"
     assert top.out.rindex("\x1b[?25h") > top.out.rindex("\x1b[?25l"), "and its cursor"
 
 
-def test_a_cluster_that_goes_away_ends_what_is_followed(
-    plane: ControlPlane, talker: Callable[[], None]
-) -> None:
-    with running(plane, "logs", "talker", "--follow") as following:
+def test_a_cluster_that_goes_away_ends_what_is_followed(plane: ControlPlane, talkers: None) -> None:
+    with running(plane, "logs", "talkers", "--follow") as following:
         following.says("number")
         plane.kill("cluster")
         code, said = following.ends()
-    until(lambda: "talker" in plane.kubectl("get", "ej", check=False), 40)
+    until(lambda: "talkers" in plane.kubectl("get", "ej", check=False), 40)
+    worker = "penstock.dev/job=talkers,penstock.dev/role=worker,penstock.dev/rank=0"
+    until(lambda: "number" in plane.kubectl("logs", "-l", worker, check=False), 40)
     assert code == 5
     assert said.startswith("penstock: ")
     assert len(said.splitlines()) == 1
