@@ -40,7 +40,8 @@ class Chaos:
             "benchmarks.elastic.script",
             f"--log={self._job.folder}",
             f"--epochs={EPOCHS}",
-            "--slot-seconds=0.02",
+            "--slots=4",
+            "--slot-seconds=0.06",
             f"--hurry={self._job.folder / 'hurry'}",
         )
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.elastic.processes import Job, running_job
 from tests.trainer.launched_job import assert_ends_well, launch, steps, wait_for_world
 
-EPOCHS: Final = 8
+EPOCHS: Final = 5
 STEPS: Final = 25 * EPOCHS
 KNOWN_STEP: Final = 60
 """By then the usual pauses of a process are known."""
@@ -30,7 +30,8 @@ def start_worker(job: Job, rank: int, *options: str) -> None:
         "benchmarks.elastic.script",
         f"--log={job.folder}",
         f"--epochs={EPOCHS}",
-        "--slot-seconds=0.025",
+        "--slots=4",
+        "--slot-seconds=0.075",
         f"--hurry={job.folder / 'hurry'}",
         *options,
     )
