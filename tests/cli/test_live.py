@@ -244,6 +244,13 @@ def test_top_is_live_on_a_terminal(plane: ControlPlane, talkers: None) -> None:
     assert top.out.rindex("\x1b[?25h") > top.out.rindex("\x1b[?25l"), "and its cursor"
 
 
+def is_answered(plane: ControlPlane, path: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        plane.brain(path)
+        return True
+    return False
+
+
 def test_a_cluster_that_goes_away_ends_what_is_followed(plane: ControlPlane, talkers: None) -> None:
     with running(plane, "logs", "talkers", "--follow") as following:
         following.says("number")
@@ -255,3 +262,8 @@ def test_a_cluster_that_goes_away_ends_what_is_followed(plane: ControlPlane, tal
     assert code == 5
     assert said.startswith("penstock: ")
     assert len(said.splitlines()) == 1
+    # Who was there before goes on: they know the server that was started again.
+    plane.apply(job_manifest("afterwards", script("pass"), suspend=True))
+    until(lambda: plane.get("ej", "afterwards").get("status", {}).get("conditions"), 60)
+    until(lambda: is_answered(plane, "/v1/jobs"), 60)
+    plane.kubectl("delete", "ej", "afterwards", "--timeout=30s")

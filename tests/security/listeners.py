@@ -190,6 +190,15 @@ LISTENERS: Final = (
         bound="heads of 64 KiB; a line of the log in 10 s; 5 s for the handshake of TLS, 10 s to "
         "the end of a head",
     ),
+    Listener(
+        name="slow network of the embedded cluster",
+        made=("cluster/penstock_cluster/kubelet/network/relay.py:start_server",),
+        where="a free port on loopback, while `relay_pods` is on",
+        who="processes of pods, which leave a note of their own port and their goal in the "
+        "cluster's folder",
+        attack="400 connections without a note",
+        bound="each ends at once; 4 MiB for each direction of one that has a note",
+    ),
 )
 
 NO_LISTENERS: Final = {

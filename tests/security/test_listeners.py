@@ -6,6 +6,7 @@ enough.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -25,6 +26,7 @@ from penstock.data.protocol import InputOptions
 from penstock.data.share_keeper import options_of_group
 from penstock.data.transport import handshake, newcomers
 from penstock.trainer.group import step_barrier
+from penstock_cluster.kubelet.network.relay import PLACE, Relay
 from tests.data.cache.daemons import read
 from tests.house.listeners import made_in_rooms
 from tests.patience import patient
@@ -410,3 +412,21 @@ def test_the_figures_are_those_of_few_descriptors(tmp_path: Path) -> None:
     with program("consumer", tmp_path) as victim:
         limits = Path(f"/proc/{victim.process.pid}/limits").read_text()
         assert f"Max open files            {DESCRIPTORS} " in limits
+
+
+def test_strangers_on_the_slow_network_are_sent_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        relay = Relay(tmp_path, "127.0.0.1")
+        await relay.open()
+        try:
+            host, port = (tmp_path / PLACE).read_text().split()
+            for _ in range(400):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(reader.read(), 20) == b""
+                writer.close()
+            assert not relay._tasks
+        finally:
+            await relay.aclose()
+
+    asyncio.run(main())

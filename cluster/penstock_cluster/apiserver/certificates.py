@@ -1,4 +1,8 @@
-"""A certificate authority, made anew for every run, and what it signs."""
+"""A certificate authority, and what it signs.
+
+It is made anew for every run, or kept with the secrets of a cluster that has a database: clients
+trust it for as long as they run, and would not know the server of one that was started again.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFETIME = timedelta(days=365)
+_AUTHORITYS_LIFETIME = timedelta(days=3650)
 _PEM = serialization.Encoding.PEM
 _NAMES = (
     "localhost",
@@ -35,15 +41,48 @@ def _write_secret(path: Path, data: bytes) -> None:
 
 
 class Authority:
-    """The authority of one run: it signs what the server shows, and what clients do.
+    """It signs what the server shows, and what clients do.
 
     As in clusters made by kubeadm: one for both, and nobody has its key but this process.
     """
 
     def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
+        """A new one."""
+        self._take(ec.generate_private_key(ec.SECP256R1()))
+        self.pem = self._signed_by_itself().public_bytes(_PEM)
+
+    @classmethod
+    def kept(cls, text: str | None) -> Self:
+        """The one whose `secret` this is; a new one where it would not outlast what it signs.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        if text is None:
+            return cls()
+        certificate = x509.load_pem_x509_certificate(text.encode())
+        key = serialization.load_pem_private_key(text.encode(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("the certificate authority's key is of another kind")
+        if certificate.not_valid_after_utc < datetime.now(UTC) + _LIFETIME:
+            return cls()
+        found = cls.__new__(cls)
+        found._take(key)
+        found.pem = certificate.public_bytes(_PEM)
+        return found
+
+    @property
+    def secret(self) -> str:
+        """Certificate and key, as PEM."""
+        form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return (self.pem + self._key.private_bytes(_PEM, *form)).decode()
+
+    def _take(self, key: ec.EllipticCurvePrivateKey) -> None:
+        self._key = key
         self._subject = _name("penstock-local-ca")
         self._began = datetime.now(UTC) - timedelta(minutes=5)
+
+    def _signed_by_itself(self) -> x509.Certificate:
         public = self._key.public_key()
         usage = x509.KeyUsage(
             digital_signature=True,
@@ -56,14 +95,13 @@ class Authority:
             encipher_only=False,
             decipher_only=False,
         )
-        certificate = (
-            self._begin(self._subject, public, datetime.now(UTC) + _LIFETIME)
+        return (
+            self._begin(self._subject, public, datetime.now(UTC) + _AUTHORITYS_LIFETIME)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
             .add_extension(usage, critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        self.pem = certificate.public_bytes(_PEM)
 
     def write_serving(self, folder: Path, host: str) -> None:
         """Write ``server.pem`` and ``server.key``, and the authority's ``ca.pem``, to a folder."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _START_SECONDS = 10.0
+_AUTHORITY = "certificate-authority"
 _STOP_SECONDS = 5.0
 _BACKLOG = 2048
 _ACCEPTED_AT_ONCE = 32
@@ -51,7 +52,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     #: 0: a free one.
     port: int = 0
-    #: Serve over TLS with a certificate made for this run.
+    #: Serve over TLS, with a certificate made for this run; the database keeps who signs it.
     tls: bool = False
     #: With TLS: the kubeconfig shows a client certificate and no token, as that of kubeadm does.
     client_certificate: bool = False
@@ -208,7 +209,8 @@ async def serve(
             # Imported here: a server without TLS starts a seventh faster.
             from penstock_cluster.apiserver.certificates import Authority
 
-            authority = Authority()
+            authority = Authority.kept(engine.secret(_AUTHORITY))
+            engine.keep_secret(_AUTHORITY, authority.secret)
             authority.write_serving(folder, options.host)
             config.ssl_certfile = str(folder / "server.pem")
             config.ssl_keyfile = str(folder / "server.key")

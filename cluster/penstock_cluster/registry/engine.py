@@ -174,6 +174,15 @@ class Engine:
             self.store.compact()
             expire_events(self.storage)
 
+    def secret(self, name: str) -> str | None:
+        """What `keep_secret` kept in the database; None: nothing, or there is no database."""
+        return self._journal.secrets().get(name) if self._journal else None
+
+    def keep_secret(self, name: str, text: str) -> None:
+        """Keep it for the next run, where there is a database; raises OSError that names it."""
+        if self._journal:
+            self._journal.keep_secrets({name: text})
+
     def publish_authority(self, ca_pem: str) -> None:
         """Put another certificate authority into the bundle of every namespace."""
         self.controllers.namespaces.publish(ca_pem)

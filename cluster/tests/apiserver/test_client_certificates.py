@@ -128,3 +128,29 @@ def test_there_is_none_without_tls() -> None:
         pytest.raises(LookupError, match=r"need TLS: ServeOptions\(tls=True\)"),
     ):
         cluster.server.certified_kubeconfig("ann")
+
+
+def test_a_kept_authority_signs_as_before(tmp_path: Path) -> None:
+    first = Authority()
+    again = Authority.kept(first.secret)
+    assert again.pem == first.pem != Authority.kept(None).pem
+    again.write_serving(tmp_path, "127.0.0.1")
+    context = ssl.create_default_context(cadata=first.pem.decode())
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+
+
+@pytest.mark.parametrize("part", ["", "CERTIFICATE", "PRIVATE KEY"])
+def test_a_damaged_authority_is_an_error(part: str) -> None:
+    whole = Authority().secret
+    at = whole.index(f"-----END {part}") if part else 0
+    with pytest.raises(ValueError, match=r"PEM|key|MalformedFraming|deserialize"):
+        Authority.kept(whole[:at])
+
+
+def test_clients_know_the_server_of_a_cluster_that_was_started_again(tmp_path: Path) -> None:
+    engine = EngineOptions(rbac=True, database=tmp_path / "cluster.db")
+    seen = []
+    for _ in range(2):
+        with api_server(engine, ServeOptions(tls=True)) as running:
+            seen.append((running.server.ca_pem, running.server.token))
+    assert seen[0] == seen[1]
