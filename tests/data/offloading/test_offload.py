@@ -204,6 +204,23 @@ def assign(encode: Any) -> None:
     encode[0].weight = torch.nn.Parameter(torch.ones(5, 6), requires_grad=False)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_program_with_another_loader_for_each_epoch_is_told(
+    kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    encode = offload(torch.nn.Linear(6, 5).eval().requires_grad_(requires_grad=False))
+    loaders = []
+    for _ in range(5):
+        loader = LoaderCalls()
+        loader.begin_epoch(seed=0)
+        for _ in range(4):
+            encode(loader.deliver({"image": torch.rand(4, 6)})["image"])
+        loaders.append(loader if kept else None)
+        del loader
+    told = [one for one in caplog.messages if "another loader for each epoch" in one]
+    assert len(told) == (not kept)
+
+
 @pytest.mark.parametrize("copied", [0, frozen.COPIED_BYTES])
 def test_a_write_past_pytorch_is_seen_with_copies_of_the_bytes_and_without(
     copied: int, monkeypatch: pytest.MonkeyPatch

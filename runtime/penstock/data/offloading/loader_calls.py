@@ -58,6 +58,8 @@ MAX_CALLS: Final = 8
 """Of one loader."""
 KEPT_BATCHES: Final = 2
 """Some programs take the next batch before they use the last one."""
+GONE_LOADERS: Final = 2
+"""Loaders that were dropped after a function was called with their batches, before it is said."""
 MAX_UNUSED: Final = 100
 """Results in a row that the program does not ask for."""
 NOT_OF_A_BATCH: Final = (
@@ -95,6 +97,21 @@ class Function:
     compared: int = 0
     why: str = ""
     found: bool = False
+    _loaders: list[weakref.ref[LoaderCalls]] = field(default_factory=list, repr=False)
+    _is_told: bool = False
+
+    def met_in(self, loader: LoaderCalls) -> None:
+        """It is called with a batch of a loader for the first time."""
+        gone = sum(one() is None for one in self._loaders)
+        if gone >= GONE_LOADERS and not self.moved and not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "offload: %s has not moved: the program makes another loader for each epoch, and "
+                "with a loader's batches functions move from its second epoch on; make the loader "
+                "once, before the first epoch",
+                self.name,
+            )
+        self._loaders = [*self._loaders[-GONE_LOADERS:], weakref.ref(loader)]
 
     def __deepcopy__(self, memo: Any) -> None:
         """A copy of what was declared is not declared."""
@@ -328,6 +345,8 @@ class LoaderCalls:
             if len(self._calls) == MAX_CALLS:
                 function.stays(f"a loader's batches are used in more than {MAX_CALLS} calls")
                 return run(*args, **kwargs)
+            if all(one.function is not function for one in self._calls.values()):
+                function.met_in(self)
             call = self._calls[key] = LoaderCall(function, positional, named)
             if not function.moves:
                 call.give_up("nothing moves with --partition never")
