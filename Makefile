@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 CONTROL_STAMP := $(VENV)/.installed-control
 CONTROL_EXTRAS := controller,brain,scheduler,runtime,local,sim,test
 # More than there are cores: tests of real processes wait much of their time.
-PYTEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
+PYTEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((2 * n)))
 
 # Each writes files that follow from the code, or with --check compares them.
 GENERATORS := "-m penstock.api.openapi" "-m penstock.cli.reference" \
