@@ -59,17 +59,16 @@ def test_the_trainer_is_killed(plane: ControlPlane, tmp_path: Path) -> None:
 def test_the_brain_is_killed(plane: ControlPlane, tmp_path: Path) -> None:
     restarts = plane.state.components["brain"].restarts
     start_training(plane, "no-brain", 1, tmp_path)
-    plane.kill("brain")
-    until(lambda: plane.state.components["brain"].restarts == restarts + 1)
     uid = plane.get("ej", "no-brain")["metadata"]["uid"]
+    plane.kill("brain")
+    end_training(plane, "no-brain", tmp_path)
 
     def phase() -> Any:
         with suppress(httpx.TransportError):  # it is about to answer
             return plane.brain(f"/v1/jobs/{uid}")["phase"]
         return None
 
-    until(phase)
-    end_training(plane, "no-brain", tmp_path)
+    until(lambda: plane.state.components["brain"].restarts == restarts + 1)
     until(lambda: phase() == "Succeeded")
     plane.kubectl("delete", "ej", "no-brain")
 

@@ -296,9 +296,10 @@ class TrainerService:
             self._changes.publish()
             log.advance(now)
             refusal.advance(now)
-            if end.reached(self._coordinator, now) or refusal.all_told(now):
-                if self._brain is not None:
-                    await self._brain.wait_until_back()
+            done = end.reached(self._coordinator, now)
+            if done and self._brain is not None:
+                await self._brain.wait_until_back()
+            if done or refusal.all_told(now):
                 self._stop.set()
                 return
             await asyncio.sleep(TICK_SECONDS)

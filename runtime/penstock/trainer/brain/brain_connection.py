@@ -161,21 +161,24 @@ class BrainConnection:
         """
         if not self._registered.is_set():
             return
-        told = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AWAY_SECONDS):
                 while True:
-                    try:
-                        await self._client.job(self._uid)
-                    except BrainUnavailableError as error:
-                        if not told:
-                            logger.info("waiting for the Brain, to tell it of the end: %s", error)
-                        told = True
-                        await asyncio.sleep(AGAIN_SECONDS)
-                        continue
-                    except BrainError:
-                        pass  # it is there
-                    return
+                    if await self._is_there():
+                        return
+                    await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _is_there(self) -> bool:
+        """Whether the Brain answers, whatever it says."""
+        try:
+            await self._client.job(self._uid)
+        except BrainUnavailableError as error:
+            self._failures.note_failure("end", error)
+            return False
+        except BrainError:
+            pass  # it is there
+        self._failures.note_success("end")
+        return True
 
     async def leave_ledger(self) -> None:
         """Leave the last copy, where the job may go on with another trainer; soon gives up."""
