@@ -139,12 +139,6 @@ class Job(JobRegistration):
     finished_seconds: Seconds | None = None
     step: Counter = 0
     """Newest step reported."""
-
-    @model_validator(mode="after")
-    def _deadline_agrees(self) -> Self:
-        """A job that was stored before the rule is shown as it is."""
-        return self
-
     steps_per_second: Rate = 0.0
     """Speed of the newest sample."""
     world_size: Counter = 0
@@ -153,6 +147,11 @@ class Job(JobRegistration):
     """Id of the plan in force; read it at ``plans/current``."""
     pinned_by: Annotated[int, Field(ge=1)] | None = None
     """Id of the override that pins the job; absent where the Brain is free to plan."""
+
+    @model_validator(mode="after")
+    def _deadline_agrees(self) -> Self:
+        """A job that was stored before the rule is shown as it is."""
+        return self
 
 
 class JobFinish(WireModel):
