@@ -70,16 +70,16 @@ def trained(
             command = [*BESIDE, "--steps", str(steps), "--told", str(told)]
             beside = _started(stack, command, other, {**os.environ, **ALLOCATOR}, told)
             _line(beside)
-        programs = []
+        training = []
         for _ in range(count):
             command = [*PROGRAM, "--way", way, "--steps", str(steps), "--seed", str(seed)]
             if settled is not None:
                 command += ["--settled", str(settled)]
             if way == "beside":
                 command += ["--tell", str(tell)]
-            programs.append(_started(stack, command, cores, None, tell))
-        places = [_line(one).split(" ") for one in programs]
-        for one in programs:
+            training.append(_started(stack, command, cores, None, tell))
+        places = [_line(one).split(" ") for one in training]
+        for one in training:
             os.sched_setaffinity(one.pid, cores[:1])
         if way in ("step", "stage"):
             command = [
@@ -90,7 +90,7 @@ def trained(
                 *(word for one in places for word in one),
             ]
             _started(stack, command, other, {**os.environ, **ALLOCATOR})
-        return [json.loads(_line(one)) for one in programs]
+        return [json.loads(_line(one)) for one in training]
 
 
 def _started(

@@ -244,13 +244,6 @@ def test_top_is_live_on_a_terminal(plane: ControlPlane, talkers: None) -> None:
     assert top.out.rindex("\x1b[?25h") > top.out.rindex("\x1b[?25l"), "and its cursor"
 
 
-def is_answered(plane: ControlPlane, path: str) -> bool:
-    with contextlib.suppress(httpx.HTTPError):
-        plane.brain(path)
-        return True
-    return False
-
-
 def test_a_cluster_that_goes_away_ends_what_is_followed(plane: ControlPlane, talkers: None) -> None:
     with running(plane, "logs", "talkers", "--follow") as following:
         following.says("number")
@@ -265,5 +258,5 @@ def test_a_cluster_that_goes_away_ends_what_is_followed(plane: ControlPlane, tal
     # Who was there before goes on: they know the server that was started again.
     plane.apply(job_manifest("afterwards", script("pass"), suspend=True))
     until(lambda: plane.get("ej", "afterwards").get("status", {}).get("conditions"), 60)
-    until(lambda: is_answered(plane, "/v1/jobs"), 60)
+    until(lambda: _answers(plane), 60)
     plane.kubectl("delete", "ej", "afterwards", "--timeout=30s")

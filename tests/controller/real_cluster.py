@@ -23,6 +23,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from penstock.base.yaml_text import Dumper, Loader
 from tests.patience import patient
 
 Json = dict[str, Any]
@@ -299,13 +300,13 @@ def prepared_cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def _written(manifests: list[Json]) -> str:
-    return yaml.dump_all(manifests, Dumper=yaml.CSafeDumper)
+    return yaml.dump_all(manifests, Dumper=Dumper)
 
 
 def _printed() -> list[Json]:
     command = [sys.executable, "-m", "penstock.cli", "controller", "--print-manifests"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [one for one in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if one]
+    return [one for one in yaml.load_all(done.stdout, Loader=Loader) if one]
 
 
 def _account() -> list[Json]:

@@ -23,7 +23,11 @@ _INT64: Final = 2**63
 _MERGE: Final = "<<"
 
 
-# The base depends on the build of PyYAML.
+# The bases depend on the build of PyYAML; libyaml's take a tenth of the time.
+class Dumper(yaml.CSafeDumper if hasattr(yaml, "CSafeDumper") else yaml.SafeDumper):  # type: ignore[misc]
+    """A safe dumper; any build writes the same."""
+
+
 class Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     """A safe loader that leaves times as text, as JSON has them."""
 

@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -40,47 +39,45 @@ def _write_secret(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(_PEM, *form)
+
+
+def _read(secret: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate] | None:
+    """Key and certificate; None: it would not outlast what is signed now."""
+    certificate = x509.load_pem_x509_certificate(secret.encode())
+    key = serialization.load_pem_private_key(secret.encode(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the certificate authority's key is of another kind")
+    lasts = certificate.not_valid_after_utc >= datetime.now(UTC) + _LIFETIME
+    return (key, certificate) if lasts else None
+
+
 class Authority:
     """It signs what the server shows, and what clients do.
 
-    As in clusters made by kubeadm: one for both, and nobody has its key but this process.
+    As in clusters made by kubeadm: one for both. Nobody has its key but this process, and the
+    database that keeps it.
     """
 
-    def __init__(self) -> None:
-        """A new one."""
-        self._take(ec.generate_private_key(ec.SECP256R1()))
-        self.pem = self._signed_by_itself().public_bytes(_PEM)
-
-    @classmethod
-    def kept(cls, text: str | None) -> Self:
+    def __init__(self, secret: str | None = None) -> None:
         """The one whose `secret` this is; a new one where it would not outlast what it signs.
 
         Raises:
             ValueError: it is damaged.
         """
-        if text is None:
-            return cls()
-        certificate = x509.load_pem_x509_certificate(text.encode())
-        key = serialization.load_pem_private_key(text.encode(), None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the certificate authority's key is of another kind")
-        if certificate.not_valid_after_utc < datetime.now(UTC) + _LIFETIME:
-            return cls()
-        found = cls.__new__(cls)
-        found._take(key)
-        found.pem = certificate.public_bytes(_PEM)
-        return found
+        self._subject = _name("penstock-local-ca")
+        self._began = datetime.now(UTC) - timedelta(minutes=5)
+        kept = None if secret is None else _read(secret)
+        self._key = ec.generate_private_key(ec.SECP256R1()) if kept is None else kept[0]
+        certificate = self._signed_by_itself() if kept is None else kept[1]
+        self.pem = certificate.public_bytes(_PEM)
 
     @property
     def secret(self) -> str:
         """Certificate and key, as PEM."""
-        form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        return (self.pem + self._key.private_bytes(_PEM, *form)).decode()
-
-    def _take(self, key: ec.EllipticCurvePrivateKey) -> None:
-        self._key = key
-        self._subject = _name("penstock-local-ca")
-        self._began = datetime.now(UTC) - timedelta(minutes=5)
+        return (self.pem + _private_pem(self._key)).decode()
 
     def _signed_by_itself(self) -> x509.Certificate:
         public = self._key.public_key()
@@ -142,8 +139,7 @@ class Authority:
         if alternatives is not None:
             builder = builder.add_extension(alternatives, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        return certificate.public_bytes(_PEM), key.private_bytes(_PEM, *form)
+        return certificate.public_bytes(_PEM), _private_pem(key)
 
     def _begin(
         self, subject: x509.Name, public: ec.EllipticCurvePublicKey, until: datetime

@@ -209,7 +209,7 @@ async def serve(
             # Imported here: a server without TLS starts a seventh faster.
             from penstock_cluster.apiserver.certificates import Authority
 
-            authority = Authority.kept(engine.secret(_AUTHORITY))
+            authority = Authority(engine.secret(_AUTHORITY))
             engine.keep_secret(_AUTHORITY, authority.secret)
             authority.write_serving(folder, options.host)
             config.ssl_certfile = str(folder / "server.pem")

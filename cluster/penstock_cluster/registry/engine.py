@@ -75,11 +75,10 @@ class Engine:
         self.registry, self.operations = storage.registry, storage.operations
         self._register_core()
         self._journal = Journal(self.options.database) if self.options.database else None
-        secrets = self._journal.secrets() if self._journal else {}
-        key = secrets.get("token-key") or Tokens.fresh_secret()
-        admin = self.options.admin_token or secrets.get("admin-token") or Tokens.fresh_secret()
-        if self._journal:
-            self._journal.keep_secrets({"token-key": key, "admin-token": admin})
+        key = self.secret("token-key") or Tokens.fresh_secret()
+        admin = self.options.admin_token or self.secret("admin-token") or Tokens.fresh_secret()
+        self.keep_secret("token-key", key)
+        self.keep_secret("admin-token", admin)
         self.tokens = Tokens(
             self.store,
             self.types,
@@ -176,12 +175,12 @@ class Engine:
 
     def secret(self, name: str) -> str | None:
         """What `keep_secret` kept in the database; None: nothing, or there is no database."""
-        return self._journal.secrets().get(name) if self._journal else None
+        return self._journal.secret(name) if self._journal else None
 
     def keep_secret(self, name: str, text: str) -> None:
         """Keep it for the next run, where there is a database; raises OSError that names it."""
         if self._journal:
-            self._journal.keep_secrets({name: text})
+            self._journal.keep_secret(name, text)
 
     def publish_authority(self, ca_pem: str) -> None:
         """Put another certificate authority into the bundle of every namespace."""

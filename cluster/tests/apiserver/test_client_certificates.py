@@ -132,8 +132,8 @@ def test_there_is_none_without_tls() -> None:
 
 def test_a_kept_authority_signs_as_before(tmp_path: Path) -> None:
     first = Authority()
-    again = Authority.kept(first.secret)
-    assert again.pem == first.pem != Authority.kept(None).pem
+    again = Authority(first.secret)
+    assert again.pem == first.pem != Authority().pem
     again.write_serving(tmp_path, "127.0.0.1")
     context = ssl.create_default_context(cadata=first.pem.decode())
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
@@ -144,7 +144,7 @@ def test_a_damaged_authority_is_an_error(part: str) -> None:
     whole = Authority().secret
     at = whole.index(f"-----END {part}") if part else 0
     with pytest.raises(ValueError, match=r"PEM|key|MalformedFraming|deserialize"):
-        Authority.kept(whole[:at])
+        Authority(whole[:at])
 
 
 def test_clients_know_the_server_of_a_cluster_that_was_started_again(tmp_path: Path) -> None:

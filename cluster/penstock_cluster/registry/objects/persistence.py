@@ -16,7 +16,7 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -72,16 +72,17 @@ class Journal:
         self._saved: asyncio.Future[None] | None = None  # of the commit that somebody waits for
         self._store: Store | None = None
 
-    def secrets(self) -> dict[str, str]:
-        return dict(self._connection.execute("SELECT name, value FROM secrets"))
+    def secret(self, name: str) -> str | None:
+        """What `keep_secret` has kept; None: nothing."""
+        found = self._connection.execute("SELECT value FROM secrets WHERE name = ?", (name,))
+        row = found.fetchone()
+        return None if row is None else str(row[0])
 
-    def keep_secrets(self, values: Mapping[str, str]) -> None:
-        """Write secrets down at once; raises OSError that names the file."""
+    def keep_secret(self, name: str, value: str) -> None:
+        """Write a secret down at once; raises OSError that names the file."""
         try:
             with self._transaction() as connection:
-                connection.executemany(
-                    "INSERT OR REPLACE INTO secrets VALUES (?, ?)", list(values.items())
-                )
+                connection.execute("INSERT OR REPLACE INTO secrets VALUES (?, ?)", (name, value))
         except sqlite3.Error as error:
             raise OSError(f"{self._path}: {error}") from error
 
