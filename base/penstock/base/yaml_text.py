@@ -23,11 +23,12 @@ _INT64: Final = 2**63
 _MERGE: Final = "<<"
 
 
-# The bases depend on the build of PyYAML; libyaml's take a tenth of the time.
+# The base depends on the build of PyYAML; libyaml's takes a tenth of the time.
 class Dumper(yaml.CSafeDumper if hasattr(yaml, "CSafeDumper") else yaml.SafeDumper):  # type: ignore[misc]
     """A safe dumper; any build writes the same."""
 
 
+# The base depends on the build, as the dumper's does.
 class Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     """A safe loader that leaves times as text, as JSON has them."""
 
