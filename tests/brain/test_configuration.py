@@ -49,6 +49,7 @@ def test_a_policy_replaces_one_stage_and_leaves_the_others() -> None:
         ({"administrator": 3}, "administrator = 3"),
         ({"prices.core_hour": 0.03}, "prices.gib_hour is missing"),
         ({"prices.core_hour": -1}, "prices.core_hour = -1: Input should be greater"),
+        ({"prices.core_hour": True}, "prices.core_hour = True: should be a number"),
         ({"administrator.interval_seconds": float("inf")}, "interval_seconds"),
         ({"retention.raw_seconds": 60}, "greater than or equal to 1800"),
         ({"limits.pod_cpu": "none"}, "pod_cpu"),

@@ -59,7 +59,21 @@ def test_the_smallest_objects_have_no_faults(document: dict[str, Any]) -> None:
         ),
         (
             job(status={"startTime": 0}),
-            "status.startTime: should be a time such as 2026-01-31T12:00:00Z, got 0",
+            "status.startTime: should be a time with its zone, such as 2026-01-31T12:00:00Z, got 0",
+        ),
+        (
+            job(spec__objective="Deadline", spec__deadline="2027-01-01T00:00:00"),
+            (
+                "spec.deadline: should be a time with its zone, such as 2026-01-31T12:00:00Z,"
+                " got '2027-01-01T00:00:00'"
+            ),
+        ),
+        (
+            job(spec__objective="Deadline", spec__deadline="tomorrow"),
+            (
+                "spec.deadline: should be a time with its zone, such as 2026-01-31T12:00:00Z,"
+                " got 'tomorrow'"
+            ),
         ),
         (
             scale(spec__roles__worker={}),

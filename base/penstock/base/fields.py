@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypeVar
@@ -21,7 +22,10 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -66,15 +70,17 @@ def write_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _not_a_number(value: Any) -> Any:
+def _moment(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """One rule for whatever is wrong: no time, none of a calendar, or one of no zone."""
     if isinstance(value, str | datetime):
-        return value
-    raise ValueError("should be a time such as 2026-01-31T12:00:00Z")
+        with suppress(ValidationError):
+            return read(value)
+    raise ValueError("should be a time with its zone, such as 2026-01-31T12:00:00Z")
 
 
 Timestamp = Annotated[
     AwareDatetime,
-    BeforeValidator(_not_a_number),
+    WrapValidator(_moment),
     PlainSerializer(write_time, return_type=str, when_used="json"),
 ]
 """A moment; in JSON RFC 3339 in UTC with whole seconds, the resolution of the Kubernetes API."""
