@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -28,6 +29,9 @@ dcp: Any = torch.distributed.checkpoint  # it does not say what it exports
 class Saver(Protocol):
     """One way."""
 
+    def has_place(self) -> bool:
+        """Whether a save now is made now; else at the first step at which this is so."""
+
     def save(self, step: int, state: State) -> None:
         """Keep a state; what this takes, the training waits."""
 
@@ -38,7 +42,15 @@ class Saver(Protocol):
         """Take the newest one up into a state that is there."""
 
 
-class Nothing:
+class AtOnce:
+    """What saves when it is asked to."""
+
+    def has_place(self) -> bool:
+        """As `Saver.has_place`."""
+        return True
+
+
+class Nothing(AtOnce):
     """No state is kept."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,6 +72,10 @@ class Penstock:
     def __init__(self, folder: Path) -> None:
         self._checkpoints = CheckpointDir(folder)
 
+    def has_place(self) -> bool:
+        """As `Saver.has_place`; sessions ask the same."""
+        return self._checkpoints.has_place()
+
     def save(self, step: int, state: State) -> None:
         """As `Saver.save`."""
         self._checkpoints.save(step, state)
@@ -75,7 +91,7 @@ class Penstock:
         load(state, restored.state)
 
 
-class Before:
+class Before(AtOnce):
     """See the module's docstring."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +133,7 @@ class Before:
         return data[HEAD.size : start], data[start:-size]
 
 
-class TorchSave:
+class TorchSave(AtOnce):
     """``torch.save`` to a file that is synced and renamed, in the training's thread."""
 
     def __init__(self, folder: Path) -> None:
@@ -140,7 +156,7 @@ class TorchSave:
         load(state, torch.load(self._path, weights_only=True))
 
 
-class DcpAsync:
+class DcpAsync(AtOnce):
     """``torch.distributed.checkpoint.async_save``; it allows one at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -166,7 +182,7 @@ class DcpAsync:
         dcp.load(state, storage_reader=dcp.FileSystemReader(newest), no_dist=True)
 
 
-SAVERS: Final[dict[str, type[Any]]] = {
+SAVERS: Final[dict[str, Callable[[Path], Saver]]] = {
     "none": Nothing,
     "penstock": Penstock,
     "before": Before,

@@ -2,8 +2,10 @@
 
     python -m benchmarks.flash_programs.stepping train before FOLDER 400000000 40 10 0
 
-A step is a product of matrices of about the asked time and an update of every tensor, in place. The
-bound printed with it is one copy of the state into memory that was used before.
+A step is a product of matrices of about the asked time and an update of every tensor, in place.
+Every so many steps the state is kept, and at the last; a way that has no place for it then keeps it
+at the first step at which it has. The bound printed with it is one copy of the state into memory
+that was used before.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.flash_programs.savers import SAVERS, State, digest, load, make_state
+from penstock.trainer.snapshot.schedule import SaveSchedule
 
 
 def work_of(seconds: float) -> Any:
@@ -52,12 +55,12 @@ def peak_bytes() -> int:
 def train(system: str, folder: Path, size: int, steps: int, every: int, seconds: float) -> None:
     """Print the times of all steps; the last line is out before the process kills itself."""
     base, state, saver = peak_bytes(), make_state(size), SAVERS[system](folder)
-    work, times, saves = work_of(seconds), [], []
+    work, times, saves, schedule = work_of(seconds), [], [], SaveSchedule(every, None)
     for step in range(1, steps + 1):
         begin = time.perf_counter()
         work()
         update(state, step)
-        if step % every == 0:
+        if schedule.after(step, complete=step == steps, has_place=saver.has_place):
             before = time.perf_counter()
             saver.save(step, state)
             saves.append(time.perf_counter() - before)

@@ -13,7 +13,9 @@ A copy is made only where the pod has memory for it beside what this process tak
 step (`penstock.data.spare_memory`); what others of the pod take again is not known. Where it has
 none, the state is written out of the training's own tensors while the training waits
 (`penstock.trainer.snapshot.lent`), or left out where the one before it is still being written;
-either is one line of the log. A training of one process is not killed for a copy.
+either is one line of the log. A session asks first whether there is a place for the copy, and saves
+at a later step where there is none yet (`penstock.trainer.snapshot.schedule`). A training of one
+process is not killed for a copy.
 
 Under an agent the copy itself is a snapshot that survives the process, and the first to be taken up
 again. Whatever is taken up is read once, and checked while it is.
@@ -190,6 +192,15 @@ class CheckpointDir:
             with self._changed:
                 self._noted(kept, TOO_SLOW)
                 self._drop()
+
+    def has_place(self) -> bool:
+        """Whether a save now finds a place for its copy, or nothing is known that is in its way.
+
+        False: the state that is being written has the only one.
+        """
+        with self._changed:
+            taken, writing = self._taken, self._began is not None
+        return not writing or (taken is not None and self._memory.has_other(taken.packed))
 
     @property
     def trouble(self) -> str:

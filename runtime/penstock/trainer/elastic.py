@@ -65,6 +65,7 @@ from penstock.trainer.replica.replica import Replica
 from penstock.trainer.replica.replica_membership import ReplicaMembership
 from penstock.trainer.replica.replica_processes import ReplicaLostError
 from penstock.trainer.results import published
+from penstock.trainer.snapshot.schedule import Due, SaveSchedule
 from penstock.trainer.step_log import StepLog
 from penstock.trainer.training_evidence import announce
 from penstock.trainer.training_state import Scheduler, Stateful, TrainingState
@@ -138,8 +139,9 @@ class Session:
         self._replica = None if layout is None else Replica(layout)
         self._division = WHOLE if layout is None else layout.division
         self._checkpoints = checkpoints
-        self._checkpoint_every = checkpoint_every_steps
-        self._snapshot_every = snapshot_every_steps
+        self._saves = SaveSchedule(
+            checkpoint_every_steps, snapshot_every_steps, may_wait=layout is None
+        )
         self._step_log = StepLog.of_process()
         self._gradients = Gradients(model, () if layout is None else layout.data_groups)
         self._step: Step | None = None
@@ -335,27 +337,24 @@ class Session:
         """Save between two steps: what the script's loop did after the commit is part of it."""
         if self.committed_steps != step + 1:
             return
+        if (kept := self._checkpoints) is None:
+            return
         if not self._leads:
-            if self._checkpoints is not None:
-                self._checkpoints.forget()  # what it could not write, the group's first will
-            return
-        if self._complete or self.committed_steps % self._checkpoint_every == 0:
-            self._state.save(last=self._complete)
-        elif self._snapshot_every and self.committed_steps % self._snapshot_every == 0:
-            self._state.save(to_disk=False)
-        if self._complete:
-            self._settle_checkpoints()
+            kept.forget()  # what it could not write, the group's first will
+            self._saves.forget()
+        elif due := self._saves.after(step + 1, complete=self._complete, has_place=kept.has_place):
+            self._state.save(to_disk=due is Due.ON_DISK, last=self._complete)
+            if self._complete:
+                self._settle_checkpoints(kept)
 
-    def _settle_checkpoints(self) -> None:
+    def _settle_checkpoints(self, kept: CheckpointDir) -> None:
         """Wait until the last checkpoint is on disk. Raises CheckpointError: it will not be."""
-        if self._checkpoints is None:
-            return
 
         def waits_on() -> bool:
             self._tell_troubles()
             return not self._drain.received
 
-        alone = self._checkpoints.wait
+        alone = kept.wait
         wait = alone if self._replica is None else partial(self._replica.wait_for_all, alone)
         wait(waits_on)
         self._tell_troubles()
@@ -427,10 +426,12 @@ class Session:
         if self._replica is not None:
             self._replica.close(self._failed_slot(error))
         try:
-            if self._checkpoints is not None and (error is not None or self._drain.received):
-                self._checkpoints.abandon(DRAIN_SAVE_SECONDS)
+            if (kept := self._checkpoints) is None:
+                pass
+            elif error is not None or self._drain.received:
+                kept.abandon(DRAIN_SAVE_SECONDS)
             else:
-                self._settle_checkpoints()
+                self._settle_checkpoints(kept)
         except CheckpointError as failure:
             error = failure
             raise

@@ -21,6 +21,7 @@ from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError
 from penstock.trainer.group.state_codec import StateError
 from penstock.trainer.snapshot.keeper import MEMORY
+from penstock.trainer.snapshot.schedule import SaveSchedule
 from penstock.trainer.stored_states import Restored
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class LoopSnapshots:
         if every_steps < 1:
             raise ValueError(f"every_steps: {every_steps}; at least 1")
         self.folder = Path(folder)
-        self._every = every_steps
+        self._schedule = SaveSchedule(None, every_steps)
         self._states = CheckpointDir(self.folder, keep=1)
         self._last = -1
         self._refused = False
@@ -49,13 +50,10 @@ class LoopSnapshots:
             )
 
     def is_due(self, step: int) -> bool:
-        """Whether a snapshot is to be taken after this step."""
-        return (
-            bool(os.environ.get(MEMORY))
-            and not self._refused
-            and step != self._last
-            and step % self._every == 0
-        )
+        """Whether a snapshot is to be taken after this step, of which this is asked once."""
+        if not os.environ.get(MEMORY) or self._refused or step == self._last:
+            return False
+        return bool(self._schedule.after(step, complete=False, has_place=self._states.has_place))
 
     def take(self, step: int, state: Any) -> None:
         """Keep a state as of a step: nothing of it changes the training, whatever goes wrong."""

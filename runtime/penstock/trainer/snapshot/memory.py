@@ -162,6 +162,10 @@ class SnapshotMemory:
             if borrowed is not None:
                 self._give_back(borrowed)
 
+    def has_other(self, packed: PackedState) -> bool:
+        """Whether there is a slot beside the one in which a state lies; False: it lies in none."""
+        return self._copies > 1 and self._slot_of(packed) is not None
+
     def note_on_disk(self, step: int) -> None:
         """The state of this step is a checkpoint: its snapshot may be overwritten."""
         self._on_disk = max(self._on_disk, step)
@@ -201,8 +205,7 @@ class SnapshotMemory:
         if not size:
             return None
         with self._lock:
-            if self._is_short():
-                self._give_up(size)
+            self._give_up_if_short(size)
             if _capacity(self._flat, self._index_bytes) < size and not self._grow(size):
                 return None
             memory = self._bytes()
@@ -253,15 +256,13 @@ class SnapshotMemory:
             return False
         return True
 
-    def _is_short(self) -> bool:
-        """Whether the training needs the memory that nobody has added for the slots."""
+    def _give_up_if_short(self, size: int) -> None:
+        """Have no slots any more where the training needs their memory, which nobody has added."""
         if self._flat is None or self._added is not None or self._lent or self._loans.slots():
-            return False
+            return
         room = self.room.look()
-        return room.unclaimed < room.limit // SHORT_SHARE
-
-    def _give_up(self, size: int) -> None:
-        """Have no slots any more, now that memory is short."""
+        if room.unclaimed >= room.limit // SHORT_SHARE:
+            return
         self._unmap()
         self._refused = 0
         self._refuse(size, "the pod's memory is nearly full")
