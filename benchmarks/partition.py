@@ -7,11 +7,12 @@
 by bit beside themselves, and what of them moved (`benchmarks.partitioning.workloads`); alone with
 ``--workload all``, or names of some. ``kills``: with ``--kills 50`` that many processes of a
 partitioned training are killed and join again, while it is recorded, compared and on
-(`benchmarks.partitioning.kills`), and nothing else is done. ``found``, only with ``--part found``:
-how much of what could move does, bytes, and the cost of matching calls
-(`benchmarks.partitioning.found`). ``rates``: GoldMiner's Fig. 10, only
-where it is asked for with ``--part rates`` (`benchmarks.partitioning.rates`). Exits with 1 where a
-goal is missed.
+(`benchmarks.partitioning.kills`), half as many more in an elastic session, and nothing else is
+done. ``session``: with ``--kills 25 --session`` that many in an elastic session alone
+(`benchmarks.partitioning.session_kills`). ``found``, only with ``--part found``: how much of what
+could move does, bytes, and the cost of matching calls (`benchmarks.partitioning.found`). ``rates``:
+GoldMiner's Fig. 10, only where it is asked for with ``--part rates``
+(`benchmarks.partitioning.rates`). Exits with 1 where a goal is missed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.goals import Goal, report
-from benchmarks.partitioning import cuts, found, kills, rates, workloads
+from benchmarks.partitioning import cuts, found, kills, rates, session_kills, workloads
 
 Part = Callable[[argparse.Namespace], tuple[Any, list[Goal]]]
 
@@ -34,6 +35,7 @@ PARTS: Final[dict[str, Part]] = {
     ),
     "found": lambda options: found.run(options.workload or ["all"], options.steps),
     "kills": lambda options: kills.run(options.kills, options.seed),
+    "session": lambda options: session_kills.run(options.kills, options.seed),
     "rates": lambda options: rates.run(options.workload or ["all"], options.steps, options.repeats),
 }
 """By the name of the key under which the figures are printed."""
@@ -48,11 +50,18 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=25, help="of an epoch of a program")
     parser.add_argument("--epochs", type=int, default=4, help="of a program")
     parser.add_argument("--kills", type=int, default=0, help="of processes of one program")
+    parser.add_argument(
+        "--session", action="store_true", help="with --kills: in an elastic session alone"
+    )
     parser.add_argument("--graphs", type=int, default=cuts.GRAPHS, help="of the part cuts")
     parser.add_argument("--repeats", type=int, default=2, help="of the part rates")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
+    if options.kills < 0:
+        parser.error(f"--kills: {options.kills}; must be at least 0")
+    if not options.kills and (options.session or {"kills", "session"} & {*(options.part or ())}):
+        parser.error("--kills: how many processes to kill, as in --kills 25, is not said")
     result: dict[str, Any] = {"seed": options.seed, "load": os.getloadavg()[0]}
     goals: list[Goal] = []
     for name in options.part or _parts(options):
@@ -63,7 +72,8 @@ def main() -> int:
 
 def _parts(options: argparse.Namespace) -> list[str]:
     """What is meant where no part is named."""
-    meant = {"workloads": options.workload, "kills": options.kills}
+    kills = "session" if options.session else "kills"
+    meant = {"workloads": options.workload, kills: options.kills}
     return [name for name in meant if meant[name]] or ["cuts", "workloads"]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import partition
+from benchmarks.goals import at_most
 from benchmarks.partitioning import cuts, found, kills, rates, session_kills
 from penstock.data.partition.cut import Cut, Prices, cut_at
 from penstock.data.partition.graph import Graph
@@ -67,6 +68,51 @@ def test_a_state_in_which_nobody_was_killed_or_joined_is_a_goal_missed() -> None
     goals = session_kills.in_each(figures, session_kills.MODES, 3, 9)
     assert [goal.name for goal in goals if not goal.ok] == ["killed while Partitioned"]
     assert session_kills.in_each(figures, session_kills.MODES, 2, 9) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--kills", "4"], {"kills": (4, 7)}),
+        (["--kills", "4", "--session"], {"session": (4, 7)}),
+        (
+            ["--kills", "4", "--part", "session", "--part", "kills"],
+            {"session": (4, 7), "kills": (4, 7)},
+        ),
+    ],
+)
+def test_kills_of_a_session_have_a_command_with_their_goals(
+    arguments: list[str],
+    parts: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stand_in(name: str, *, lost: int) -> Any:
+        def run(count: int, seed: int) -> Any:
+            return (count, seed), [at_most(f"lost of {name}", 0, lost)]
+
+        return run
+
+    monkeypatch.setattr(kills, "run", stand_in("kills", lost=0))
+    monkeypatch.setattr(session_kills, "run", stand_in("session", lost=1))
+    monkeypatch.setattr("sys.argv", ["partition", "--json", "--seed", "7", *arguments])
+    assert partition.main() == ("session" in parts), (
+        "a goal that is missed is told by the exit code"
+    )
+    printed = json.loads(capsys.readouterr().out)
+    assert {name: tuple(printed[name]) for name in printed.keys() & {"kills", "session"}} == parts
+    assert [goal["name"] for goal in printed["goals"]] == [f"lost of {name}" for name in parts]
+
+
+@pytest.mark.parametrize("arguments", [["--session"], ["--part", "kills"], ["--kills", "-1"]])
+def test_kills_without_a_number_of_them_are_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["partition", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        partition.main()
+    assert ended.value.code == 2
+    assert "--kills: " in capsys.readouterr().err
 
 
 def test_a_loss_that_two_workers_have_otherwise_is_found(tmp_path: Path) -> None:
