@@ -12,6 +12,8 @@ from typing import Final
 
 INTERCEPT: Final = "PENSTOCK_DATA_INTERCEPT"
 """Set to 1: loaders are served (`penstock.data.interception`)."""
+NO_DATA_WORKERS: Final = "PENSTOCK_NO_DATA_WORKERS"
+"""Set to 1 by ``penstock run`` alone: the program has no data workers, and will have none."""
 HOOK: Final = Path(__file__).with_name("hook")
 
 

@@ -36,6 +36,7 @@ from penstock.data.allocator import ALLOCATOR
 from penstock.data.applying import Choice, verdict
 from penstock.data.call_guard import guard_calls
 from penstock.data.dispatcher import Dispatcher, routes
+from penstock.data.hooked import NO_DATA_WORKERS
 from penstock.data.interception import environment
 from penstock.data.job_input import JobInput
 from penstock.data.outliving import Adopted, Kept, ProcessId, adopted
@@ -110,7 +111,9 @@ class LocalDataPlane:
 
     def environ(self) -> dict[str, str]:
         """The program's environment."""
-        return environment({**self._environ, **self.program_environ})
+        alone = "" if self._count or self._stage_workers else "1"
+        told = {**self.program_environ, NO_DATA_WORKERS: alone}
+        return environment({**self._environ, **told})
 
     @property
     def running(self) -> list[ProcessId]:

@@ -6,6 +6,7 @@ import copy
 import itertools
 import pickle
 import warnings
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -303,6 +304,79 @@ def test_a_program_that_takes_the_next_batch_first_is_understood(
     training.run(epochs=5)
     assert training.loader.moved >= 30, training.loader.state.proof.why
     assert "Sequential" in moved_names(training.loader)
+
+
+class Grouped(Training):
+    """As transformers' Trainer accumulates gradients: it takes all batches of a step first."""
+
+    count = 4
+    between: Callable[[], Any] | None = None
+
+    def delivered(self, epoch: list[Any]) -> Iterator[Any]:
+        batches = ahead(map(placed, super().delivered(epoch)))
+        while group := list(itertools.islice(batches, self.count)):
+            yield from group
+            if self.between is not None:
+                self.between()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+def test_a_program_that_takes_several_batches_first_is_understood(count: int) -> None:
+    training = Grouped(program(plain_loss))
+    training.count = count
+    training.run(epochs=5, steps=30)
+    loader = training.loader
+    assert loader.state.phase is Phase.ON, loader.state.proof.why
+    assert "Sequential" in moved_names(loader)
+    assert loader.moved >= 80, loader.state.proof.why
+
+
+def test_an_encoder_that_is_called_between_steps_of_several_batches_ends_nothing() -> None:
+    own = encoder()
+    training = Grouped(program(plain_loss, lambda: own))
+    training.between = lambda: own(normal(torch.ones(2, 3, 8, 8)))
+    training.run(epochs=5, steps=30)
+    assert training.loader.state.phase is Phase.ON, training.loader.state.proof.why
+    assert training.loader.moved >= 80
+
+
+def test_batches_that_a_program_passes_over_are_not_taken_for_taken_first() -> None:
+    class Passing(Training):
+        def delivered(self, epoch: list[Any]) -> Iterator[Any]:
+            for number, batch in enumerate(super().delivered(epoch)):
+                if number >= 6:
+                    yield batch
+
+        def alone(self, epochs: int = 4, steps: int = 12) -> list[Any]:
+            return self._losses([epoch[6:] for epoch in self._batches(epochs, steps)])
+
+    training = Passing(program(plain_loss), lambda: tuple(pairs()))
+    training.run(epochs=5, steps=30)
+    assert training.loader._open.ahead <= 1
+    assert "the program calls nothing with its batches" in training.loader.state.proof.why
+
+
+def test_more_batches_at_once_than_are_looked_at_are_named() -> None:
+    training = Grouped(program(plain_loss))
+    training.count = 80
+    training.run(epochs=3, steps=160)
+    why = "the program takes more than 64 batches before it uses the first of them"
+    assert why in training.loader.state.proof.why
+    assert training.loader.moved == 0
+
+
+class Encoded(UserDict[str, Any]):
+    """As the batches that tokenizers of transformers give."""
+
+
+def test_batches_may_be_dicts_of_a_librarys_own() -> None:
+    def batch() -> Encoded:
+        return Encoded(described_pictures())
+
+    training = Training(program(diffusion_loss, diffusion_parts), batch)
+    training.run()
+    assert training.loader.state.phase is Phase.ON, training.loader.state.proof.why
+    assert training.loader.moved >= 20
 
 
 class Doubled(torch.autograd.Function):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -194,7 +195,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """All tensors in lists, tuples and dicts, in order."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict):
+    elif isinstance(value, dict | UserDict):
         for one in value.values():
             yield from tensors_in(one)
     elif isinstance(value, list | tuple):

@@ -9,13 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.base.enums import Partition
+from penstock.data.complaints import Complaints
+from penstock.data.hooked import NO_DATA_WORKERS
 from penstock.data.offloading.loader_calls import calls_of_loader
 from penstock.data.protocol import PartitionNote
+from penstock.data.torch_loading.single_epochs import SingleEpochs, kind_of
 from penstock.data.torch_loading.torch_streams import is_iterable
+from penstock.data.torchpartition.looking import FOLDER, looking
 from penstock.data.variables import PARTITION
+
+_NOBODY: Final = (
+    "nothing moves: nobody but the program itself makes its batches; give it num_workers, or run "
+    "the program with --data-workers"
+)
+_SINGLE: Final = (
+    "is not looked at any more: the program makes others like it for each epoch, and what moves "
+    "does so from a loader's second epoch on"
+)
+_complaints: Final = Complaints()
+_single_epochs: Final = SingleEpochs()
 
 
 class LoaderWork(Protocol):
@@ -59,22 +74,50 @@ class Members(Enum):
     NONE = "none"
 
 
-def work_of_loader(loader: Any, members: Members = Members.FOUND) -> LoaderWork | None:
-    """For a loader that begins its first epoch; None: there is nothing to do."""
+def work_of_loader(
+    loader: Any,
+    members: Members = Members.FOUND,
+    *,
+    before: LoaderWork | None = None,
+    again: bool = False,
+) -> LoaderWork | None:
+    """For a loader that begins an epoch; None: there is nothing to do.
+
+    ``before``: of the epochs before, if there were any (``again``), and anything to do in them.
+    """
+    if before is not None:
+        if again:
+            _single_epochs.begin_again(kind_of(loader))
+        return before
     declared = calls_of_loader()
     if declared is not None or PARTITION.now() is not Partition.AUTO:
         return declared
+    name = f"the loader of {type(loader.dataset).__qualname__}"
+    if not os.environ.get(FOLDER) and not _may_move(loader, name, again=again):
+        return None
     from penstock.data.torchpartition.group_log import steps_in_group
     from penstock.data.torchpartition.group_steps import GroupSteps
     from penstock.data.torchpartition.loader_steps import LoaderSteps
-    from penstock.data.torchpartition.looking import looking
 
-    name = f"the loader of {type(loader.dataset).__qualname__}"
     look = looking(name, os.environ)
     if look is None and members is Members.TOLD:
         return GroupSteps(name)
     found = steps_in_group(name) if look is None and members is Members.FOUND else None
     return found or LoaderSteps(name, look)
+
+
+def _may_move(loader: Any, name: str, *, again: bool) -> bool:
+    """Whether anything of its steps can be made elsewhere in an epoch to come."""
+    if not loader.num_workers and os.environ.get(NO_DATA_WORKERS):
+        _complaints.add(f"partition: {name}:", _NOBODY)
+        return False
+    kind = kind_of(loader)
+    if again:
+        _single_epochs.begin_again(kind)  # it will have more of them
+    elif not _single_epochs.begin(kind):
+        _complaints.add(f"partition: {name}:", _SINGLE)
+        return False
+    return True
 
 
 def batch_stage(

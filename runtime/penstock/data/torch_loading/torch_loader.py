@@ -224,7 +224,7 @@ class Epochs:
         self.resume = None
         if self.stream is not None and loader.persistent_workers:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
-        self.calls = self.calls or work_of_loader(loader)
+        self.calls = work_of_loader(loader, before=self.calls, again=self.epoch > 0)
         rank = number_in("RANK", number_in(names.RANK))
         own = self.options.guarantee
         self.assumed = None if resume else AssumedOrder.of(loader, of_process, heard, own)

@@ -118,8 +118,8 @@ class LoggedSteps(GroupSteps):
 
     def _form(self, group: Any) -> None:
         """All members of a group begin alike."""
-        while self._open:
-            self._end(self._open.popleft())
+        for one in self._open.all_over():
+            self._end(one)
         rank, world = self._members.rank_and_world()
         self._log = EventLog(self._members.store(), self._members.name_of(self.name, group))
         self._of, self._at, self._said = group, 0, set()

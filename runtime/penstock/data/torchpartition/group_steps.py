@@ -29,6 +29,9 @@ _SAYS: Final = "says"
 class GroupSteps(LoaderSteps):
     """See the module's docstring."""
 
+    MOST_AHEAD = 1
+    """What is said of a step has to come while the group still knows how it was run."""
+
     def __init__(self, name: str) -> None:
         """``name``: of the loader, for people."""
         super().__init__(name)
@@ -45,8 +48,8 @@ class GroupSteps(LoaderSteps):
             index: of this member in it.
         """
         if group != self._group:
-            while self._open:
-                self._end(self._open.popleft())
+            for one in self._open.all_over():
+                self._end(one)
             self._group = group
             self.state = declared.leave(self.state, str(index))
         self.state = declared.begin_step(self.state, step)

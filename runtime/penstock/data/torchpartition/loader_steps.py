@@ -13,9 +13,10 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections import deque
+import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from penstock.base.enums import PartitionPhase as Phase
@@ -38,6 +39,7 @@ from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.protocol import PartitionNote
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors, with_tensors
 from penstock.data.torchpartition.observation.compiled import compiled_function
+from penstock.data.torchpartition.observation.deferred import Deferred
 from penstock.data.torchpartition.observation.modules import (
     FrozenModules,
     Watching,
@@ -57,6 +59,7 @@ from penstock.data.torchpartition.replay import (
     Replay,
     compared,
 )
+from penstock.data.torchpartition.under_way import MOST_AHEAD, StepsUnderWay, UnderWay
 from penstock.data.weight_bundle import MAX_BYTES
 
 logger = logging.getLogger(__name__)
@@ -68,6 +71,7 @@ MAX_UNUSED: Final = 100
 """Steps in a row in which the program does not make the calls that moved."""
 MAX_NOT_COMPARED: Final = 10
 """Steps that were to be compared and made other calls."""
+_FAR_AHEAD: Final = "the program takes more than {} batches before it uses the first of them"
 _OTHER_CALLS: Final = "the program does not make the calls that were recorded"
 _numbers = itertools.count(1 << 32)
 """Of calls; those of declared functions are others."""
@@ -95,36 +99,26 @@ class Sent:
         values = dict(zip(self.prefix.crossing, crossing, strict=True))
         return Came(result.place, variant, values, metas_of(metas))
 
-    def witness(self, came: Came) -> Witness | None:
-        """Of a step in which nothing is looked at; None: some value enters no module."""
+    def witness(self, came: Came, *, among_others: bool) -> Witness | None:
+        """Of a step in which nothing is looked at; None: some value enters no module.
+
+        ``among_others``: as `Witness` says.
+        """
         expected: dict[int, list[tuple[int, int]]] = {}
         for key in self.plan.crossing:
             if key not in self.plan.recording.entered:
                 return None
             module, place = self.plan.recording.entered[key]
             expected.setdefault(id(module), []).append((place, key))
-        return Witness(expected, lambda key, own: compared(own, came, key))
-
-
-@dataclass(frozen=True)
-class _UnderWay:
-    """A step that is looked at.
-
-    Attributes:
-        work: who looks; None: nobody.
-        number: of the step, in the proof.
-        kind: of what came for it.
-        decides: it is one of those that are recorded to see what may move.
-    """
-
-    work: Recorder | Replay | Witness | None
-    number: int
-    kind: Kind | None
-    decides: bool = True
+        hold = partial(_compared, came)
+        return Witness(expected, hold, among_others=among_others)
 
 
 class LoaderSteps:
     """See the module's docstring; it has what `LoaderCalls` has for declared functions."""
+
+    MOST_AHEAD = MOST_AHEAD
+    """As `StepsUnderWay` has it."""
 
     def __init__(
         self,
@@ -151,8 +145,7 @@ class LoaderSteps:
         self._others: list[Recording] = []
         self._classes: set[Any] = set()
         self._sent: Sent | None = None
-        self._open: deque[_UnderWay] = deque()
-        self._ahead = False
+        self._open = StepsUnderWay(self.MOST_AHEAD)
         self._unused = self._not_compared = 0
         self._watching = Watching()
 
@@ -161,8 +154,8 @@ class LoaderSteps:
 
         ``why_not``: the loader's batches cannot have results. ``seed``: nothing moves that draws.
         """
-        while self._open:
-            self._end(self._open.popleft())
+        for step in self._open.all_over():
+            self._end(step)
         recording = self.state.phase is Phase.RECORDING
         slower = self._pace.begin_epoch(moved=self._sent is not None and not recording)
         if why := why_not or (slower if self._sent is not None else ""):
@@ -201,13 +194,11 @@ class LoaderSteps:
 
     def end_step(self) -> None:
         """The program wants its next batch, or has no more."""
-        if not self._ahead and len(self._open) == 1:
-            work = self._open[0].work
-            # Some programs take the next batch before they use the last one.
-            self._ahead = isinstance(work, Recorder) and not work.called
-        while len(self._open) > self._ahead:
-            self._end(self._open.popleft())
-        _let_witness_see(self._open)
+        for step in self._open.over():
+            if step.waits and isinstance(step.work, Recorder):
+                self.give_up(_FAR_AHEAD.format(self.MOST_AHEAD))
+            self._end(step)
+        _let_witnesses_see(self._open)
 
     def notes(self) -> dict[int, PartitionNote]:
         """As `LoaderWork` says."""
@@ -252,8 +243,7 @@ class LoaderSteps:
             work = Recorder(tensors, self._frozen)
             return self._look(batch, work, None, decides=mode is Mode.RECORD)
         if mode is Mode.RAW or came is None:
-            if self._ahead:
-                self._open.append(_UnderWay(None, self.state.step, None))
+            self._open.begin(UnderWay(None, self.state.step, None))
             return batch
         sent = self._sent
         assert sent is not None, "something came"
@@ -261,11 +251,12 @@ class LoaderSteps:
         if mode is Mode.PARTITIONED:
             replay = Replay(sent.expected, variant, tensors.tensors, came)
             return self._look(batch, replay, kind)
-        witness = None if self.compared % 2 else sent.witness(came)
+        among_others = self._open.ahead > 1
+        witness = None if self.compared % 2 else sent.witness(came, among_others=among_others)
         if witness is not None:
             self._watching.begin()
-            self._open.append(_UnderWay(witness, self.state.step, kind))
-            _let_witness_see(self._open)
+            self._open.begin(UnderWay(witness, self.state.step, kind))
+            _let_witnesses_see(self._open)
             return batch
         comparison = Comparison(sent.expected, variant, tensors.tensors, came)
         return self._look(batch, comparison, kind)
@@ -275,9 +266,10 @@ class LoaderSteps:
     ) -> Any:
         self._watching.begin()
         self._plain = 0
-        self._open.append(_UnderWay(work, self.state.step, kind, decides))
         # Who has a tensor has its step; a step that had its tensors would wait for the collector.
         handed, work.handed = work.handed, []
+        alive = [weakref.ref(one) for one in handed if isinstance(one, Deferred)]
+        self._open.begin(UnderWay(work, self.state.step, kind, decides, alive))
         return with_tensors(batch, handed)
 
     def _is_new(self, tensors: BatchTensors) -> bool:
@@ -290,20 +282,23 @@ class LoaderSteps:
         self._classes.add(sizes)
         return tensors.kinds == _kinds(self.plan.recording)
 
-    def _end(self, step: _UnderWay) -> None:
+    def _end(self, step: UnderWay) -> None:
         if isinstance(step.work, Recorder):
             self._end_recorded(step.work, step)
         elif isinstance(step.work, Witness):
             self._end_witnessed(step.work, step)
-        elif step.work is not None:
+        elif isinstance(step.work, Replay):
             self._end_replayed(step.work, step)
 
-    def _end_recorded(self, work: Recorder, step: _UnderWay) -> None:
+    def _end_recorded(self, work: Recorder, step: UnderWay) -> None:
         found = work.finish()
-        found = replace(found, seconds=found.seconds / (1 + self._plain))
+        together = (1 + self._plain) * self._open.used_meanwhile
+        found = replace(found, seconds=found.seconds / together)
+        enough = self.state.proof.settings.recorded_steps
+        last = not step.decides or len(self._recordings) + 1 >= enough
         if work.problem:
             self.give_up(work.problem)
-        elif name := compiled_function():  # in this step
+        elif last and (name := compiled_function()):  # in one of these steps
             self.give_up(_compiles(name))
         elif not step.decides:
             if self.plan is not None and fits(self.plan, found):
@@ -356,7 +351,7 @@ class LoaderSteps:
         else:
             self._sent = sent
 
-    def _end_replayed(self, work: Replay, step: _UnderWay) -> None:
+    def _end_replayed(self, work: Replay, step: UnderWay) -> None:
         work.finish()
         if work.changed:
             self.give_up(work.changed)
@@ -374,7 +369,7 @@ class LoaderSteps:
             self.moved += 1
             self._unused = 0
 
-    def _end_witnessed(self, work: Witness, step: _UnderWay) -> None:
+    def _end_witnessed(self, work: Witness, step: UnderWay) -> None:
         remove_witness(work)
         if found := next((one for one in work.seen.values() if one), ""):
             self._end_compared(step, f"in a step that nobody looked at, {found}")
@@ -383,14 +378,14 @@ class LoaderSteps:
         else:
             self._end_compared(step)
 
-    def _end_compared(self, step: _UnderWay, difference: str = "") -> None:
+    def _end_compared(self, step: UnderWay, difference: str = "") -> None:
         assert step.kind is not None, "something came"
         self.compared += 1
         self._unused = 0
         found = difference + told_of_places(step.kind.place) if difference else None
         self._tell(declared.compare(self.state, step.kind, found, step.number))
 
-    def _end_unused(self, step: _UnderWay, *, compared: bool) -> None:
+    def _end_unused(self, step: UnderWay, *, compared: bool) -> None:
         """The program did not make the calls, or not all of them."""
         self._unused += 1
         if compared:
@@ -417,10 +412,15 @@ class LoaderSteps:
             logger.warning("partition: %s: Recording: %s", self.name, state.why)
 
 
-def _let_witness_see(steps: deque[_UnderWay]) -> None:
-    """A step that nobody looks at begins when those before it are over."""
-    if steps and isinstance(steps[0].work, Witness):
-        add_witness(steps[0].work)
+def _let_witnesses_see(steps: StepsUnderWay) -> None:
+    """A step that nobody looks at begins when those before it are over, or among them."""
+    for step in steps.in_use:
+        if isinstance(step.work, Witness):
+            add_witness(step.work)
+
+
+def _compared(came: Came, key: int, own: Any) -> str:
+    return compared(own, came, key)
 
 
 def _compiles(name: str) -> str:

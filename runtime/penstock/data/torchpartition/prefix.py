@@ -75,6 +75,12 @@ class PrefixCall:
         again = any(isinstance(one, Ref) and one == out for one in self.flat)
         return None if again else out.key
 
+    @cached_property
+    def makes(self) -> bool:
+        """Whether it puts out anything that it does not read."""
+        read = {one.key for one in self.flat if isinstance(one, Ref)}
+        return any(one is not None and one.key not in read for one in self.outs)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """What its result is built like is for the program alone; specs are not pickled."""
         arguments = tree_unflatten(list(self.flat), self.spec)

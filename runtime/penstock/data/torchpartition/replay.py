@@ -156,6 +156,7 @@ class Replay:
         difference: what was handed out and is another, computed here; "": nothing that is known.
         changed: what the calls rely on and is no more what it was.
         matched: calls that were.
+        used: as `penstock.data.torchpartition.under_way.Work`.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class Replay:
         self.open = True
         self.diverged = self.difference = self.changed = ""
         self.matched = 0
+        self.used = False
         self._expected, self._calls, self._came = expected, variant.calls, came
         self._values = dict(enumerate(tensors))
         self._versions = {key: version(one) for key, one in self._values.items()}
@@ -264,6 +266,7 @@ class Replay:
     def _give(self, due: PrefixCall, flat: Sequence[Any], function: Any) -> Any:
         """What a matched call puts out."""
         self.matched += 1
+        self.used = self.used or due.makes
         if not due.moves:
             return call_plain(function, flat, due.spec)
         if due.single is not None:
@@ -306,7 +309,13 @@ class Replay:
                 if any(reference() is not None for reference in self._pending.values()):
                     self._materialise()
                 self._touched.update(one._key for one in own)
-        return call_plain(function, flat, spec)
+        result = call_plain(function, flat, spec)
+        if self.open and not self._whole:
+            for one in own:
+                if result is one._plain:  # as what moves a batch to the device on which it is
+                    return one
+        self.used = True
+        return result
 
     def _materialise(self) -> None:
         """Make all calls that were matched, on the batch itself.

@@ -1,7 +1,11 @@
-"""The tensors of a batch: found in lists, tuples, named tuples and dicts, and replaced there."""
+"""The tensors of a batch: found in lists, tuples, named tuples and dicts, and replaced there.
+
+Dicts are also those of `collections.UserDict`, such as what tokenizers of transformers give.
+"""
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -68,6 +72,12 @@ def _is_tuple(value: Any) -> bool:
     return kind is tuple or (named and not kind.__module__.startswith("torch"))
 
 
+def _dict_of(value: Any) -> dict[Any, Any] | None:
+    """What holds the entries of a dict; None: it is none."""
+    found = getattr(value, "data", None) if isinstance(value, UserDict) else value
+    return found if type(found) is dict else None
+
+
 def _tensors(
     value: Any, path: tuple[Any, ...], depth: int
 ) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
@@ -75,8 +85,8 @@ def _tensors(
         yield path, value
     elif depth == MAX_DEPTH:
         return
-    elif type(value) is dict:
-        for key, one in value.items():
+    elif (found := _dict_of(value)) is not None:
+        for key, one in found.items():
             yield from _tensors(one, (*path, key), depth + 1)
     elif type(value) is list or _is_tuple(value):
         for number, one in enumerate(value):
@@ -88,9 +98,9 @@ def _replaced(value: Any, left: Iterator[torch.Tensor], depth: int) -> Any:
         return next(left)
     if depth == MAX_DEPTH:
         return value
-    if type(value) is dict:
-        for key, one in value.items():
-            value[key] = _replaced(one, left, depth + 1)
+    if (found := _dict_of(value)) is not None:
+        for key, one in found.items():
+            found[key] = _replaced(one, left, depth + 1)
     elif type(value) is list:
         value[:] = [_replaced(one, left, depth + 1) for one in value]
     elif _is_tuple(value):

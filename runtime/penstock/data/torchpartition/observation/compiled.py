@@ -39,7 +39,8 @@ def compiled_function() -> str:
     if compiler is None or not getattr(compiler, "cached_backends", None):
         return ""
     for one in gc.get_objects():
-        if type(one) is not types.FunctionType:
+        # Most functions have no dict, and to ask for it would make them one.
+        if type(one) is not types.FunctionType or getattr(one, _ORIGINAL, None) is None:
             continue
         original = _original_of(one)
         if original is not None and not _has_door(one, original) and not _is_pytorchs(one):

@@ -148,28 +148,43 @@ def tensor_digest(tensor: torch.Tensor, before: int = 0) -> int:
 class Witness:
     """What modules are called with in a step of which nothing is looked at.
 
+    The first call of each module is the step's. Where the program takes several batches before it
+    uses the first, calls of several steps come in the meantime, and nobody can say whose each is:
+    there one with the values that are expected counts, and all others do not.
+
     Attributes:
+        used: nobody can say; a step that nobody looks at is taken for used.
         seen: by value whether it is, bit by bit, what the module got; "" if so.
     """
 
-    def __init__(self, expected: dict[int, list[tuple[int, int]]], hold: Any) -> None:
+    used: Final = True
+
+    def __init__(
+        self, expected: dict[int, list[tuple[int, int]]], hold: Any, *, among_others: bool = False
+    ) -> None:
         """``expected``: by `id` of a module arguments and the values that they are to be.
 
-        ``hold``: says how a value differs from a tensor, or "".
+        ``hold``: says how a value differs from a tensor, or "". ``among_others``: calls of other
+        steps come meanwhile.
         """
         self._expected = dict(expected)
         self._hold = hold
+        self._among_others = among_others
         self.seen: dict[int, str] = {}
 
     def see(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """A call; the first of each module counts."""
-        expected = self._expected.pop(id(module), None)
+        """A call."""
+        expected = self._expected.get(id(module))
         if expected is None:
             return
         flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
-        for place, key in expected:
-            tensor = flat[place] if place < len(flat) else None
-            self.seen[key] = self._hold(key, tensor)
+        found = {
+            key: self._hold(key, flat[place] if place < len(flat) else None)
+            for place, key in expected
+        }
+        if not self._among_others or not any(found.values()):
+            self.seen.update(found)
+            del self._expected[id(module)]
 
 
 @dataclass
@@ -236,9 +251,10 @@ def remove_witness(witness: Witness) -> None:
 
 
 def _call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    for witness in _watch.witnesses:
-        witness.see(self, args, kwargs)
     found = first_deferred((args, kwargs))
+    if _watch.witnesses and (found is None or not found._step.open):
+        for witness in list(_watch.witnesses):
+            witness.see(self, args, kwargs)
     if found is None:
         return _run(self, *args, **kwargs)
     return found._step.module(self, args, kwargs, _run)

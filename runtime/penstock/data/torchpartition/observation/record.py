@@ -123,11 +123,8 @@ class Recorder:
         return call_plain(operator, flat, spec)
 
     @property
-    def called(self) -> bool:
-        """Whether anything was called with a value of the step, and gave another.
-
-        What moves a batch to the device on which it is may do so long before the batch is used.
-        """
+    def used(self) -> bool:
+        """Whether anything was called with a value of the step, and gave another."""
         gave = any(set(call.outputs) - set(call.inputs) for call in self._calls)
         return bool(self._ends or self._entered or gave)
 
