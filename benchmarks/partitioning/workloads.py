@@ -65,7 +65,9 @@ WORKLOADS: Final = (
     Workload("python-random", moves=False, reason="Varying"),
     Workload("step-constant", moves=False, reason="Varying"),
     Workload("dropout-first", moves=False, reason="Random"),
-    Workload("branch-on-data", moves=False, reason="Pinned|not alike|does not make the calls"),
+    Workload(
+        "branch-on-data", moves=False, reason="Pinned|not alike|unlike|does not make the calls"
+    ),
     Workload("custom-extension", moves=False, reason="Pinned|memory was given away"),
 )
 WAYS: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
