@@ -426,11 +426,10 @@ class Session:
         if self._replica is not None:
             self._replica.close(self._failed_slot(error))
         try:
-            if (kept := self._checkpoints) is None:
-                pass
-            elif error is not None or self._drain.received:
+            kept = self._checkpoints
+            if kept is not None and (error is not None or self._drain.received):
                 kept.abandon(DRAIN_SAVE_SECONDS)
-            else:
+            elif kept is not None:
                 self._settle_checkpoints(kept)
         except CheckpointError as failure:
             error = failure

@@ -16,7 +16,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from penstock.base.enums import PartitionPhase as Phase
@@ -110,8 +109,9 @@ class Sent:
                 return None
             module, place = self.plan.recording.entered[key]
             expected.setdefault(id(module), []).append((place, key))
-        hold = partial(_compared, came)
-        return Witness(expected, hold, among_others=among_others)
+        return Witness(
+            expected, lambda key, own: compared(own, came, key), among_others=among_others
+        )
 
 
 class LoaderSteps:
@@ -417,10 +417,6 @@ def _let_witnesses_see(steps: StepsUnderWay) -> None:
     for step in steps.in_use:
         if isinstance(step.work, Witness):
             add_witness(step.work)
-
-
-def _compared(came: Came, key: int, own: Any) -> str:
-    return compared(own, came, key)
 
 
 def _compiles(name: str) -> str:

@@ -50,7 +50,7 @@ class LoopSnapshots:
             )
 
     def is_due(self, step: int) -> bool:
-        """Whether a snapshot is to be taken after this step, of which this is asked once."""
+        """Whether a snapshot is to be taken after this step; if so, `take` is called next."""
         if not os.environ.get(MEMORY) or self._refused or step == self._last:
             return False
         return bool(self._schedule.after(step, complete=False, has_place=self._states.has_place))

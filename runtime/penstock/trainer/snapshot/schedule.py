@@ -31,6 +31,8 @@ class SaveSchedule:
     ) -> None:
         """Steps between two checkpoints, and between two states that are kept in memory alone.
 
+        None: none are kept so. At least 1.
+
         ``may_wait``: False where other processes keep their parts of the same steps.
         """
         self._checkpoint_every = checkpoint_every
@@ -64,4 +66,4 @@ class SaveSchedule:
 
 
 def _divides(every: int | None, steps: int) -> bool:
-    return bool(every) and steps % (every or 1) == 0
+    return every is not None and steps % every == 0
