@@ -353,6 +353,7 @@ class Agent:
         self._told_away = False
         if reply.hung_seconds is not None and not self._hung.is_set():
             logger.error("the program has not ended its step for %.0f s", reply.hung_seconds)
+            await self._tell_all_threads()
             self._hung.set()
         if reply.superseded and not self._draining.is_set():
             logger.warning("a newer pod has this rank: ending")
@@ -363,20 +364,26 @@ class Agent:
             this = reply.trainer, order.number
             if this != self._ended_hung:
                 self._ended_hung = this
-                self._end_hung(order)
+                await self._end_hung(order)
         return reply
 
-    def _end_hung(self, order: EndHung) -> None:
+    async def _end_hung(self, order: EndHung) -> None:
         """End the program of which a process hangs; its pod goes on with another, or fails."""
         alive = any(one.pid == order.pid for one in self._processes.read() or ())
         if self._program is None or not alive or self._draining.is_set():
             return
         logger.error("%s", order.why)
+        await self._tell_all_threads()
         if order.replace:
             self._hung.set()
         elif not self._program.restart():
             logger.warning("the program cannot be started again in its pod: the pod is replaced")
             self._hung.set()
+
+    async def _tell_all_threads(self) -> None:
+        """Of processes that are ended next; of one that goes on, it might be the end."""
+        known = self._processes.read() or ()
+        await self._stacks.tell_all_threads([process.pid for process in known])
 
     async def _post(self, client: httpx.AsyncClient, report: AgentReport) -> httpx.Response:
         """Send a report in words that the trainer knows; raises httpx.HTTPError."""

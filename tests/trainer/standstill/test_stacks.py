@@ -52,6 +52,33 @@ def spin():
 print("ready", flush=True)
 spin()
 """
+MANY_THREADS = """
+import json, threading
+def calls(depth): return depth and calls(depth - 1)
+def work():
+    while True:
+        calls(60)
+        json.dumps({"a": [1, [2]]})
+        eval("sum(x for x in range(20))")
+def begin():
+    while True:
+        thread = threading.Thread(target=calls, args=(30,))
+        thread.start()
+        thread.join()
+for target in (work, work, work, begin, begin):
+    threading.Thread(target=target, daemon=True).start()
+print("ready", flush=True)
+work()
+"""
+WAITS_WITH_ANOTHER = """
+import threading
+def stand_beside(): threading.Event().wait()
+def wait_for_ever():
+    threading.Thread(target=stand_beside, daemon=True).start()
+    print("ready", flush=True)
+    threading.Event().wait()
+wait_for_ever()
+"""
 BECOMES_ANOTHER = """
 import os
 print("ready", flush=True)
@@ -99,6 +126,28 @@ def test_a_process_shows_where_it_waits_as_often_as_it_is_asked(
     assert caplog.text.count("takes no more steps") == 1, "the log has it once"
 
 
+def test_looking_ends_no_process_whose_threads_work(found: Stacks) -> None:
+    with running(found, MANY_THREADS) as pid:
+        for _ in range(1000):  # of all threads, some twenty of them were enough
+            os.kill(pid, stacks.SIGNAL)
+            time.sleep(0.003)
+        while not (one := look(found, pid)).frames:
+            assert one.state != "Z", "it has crashed"
+
+
+def test_who_is_ended_shows_all_its_threads_and_who_is_looked_at_the_main_one(
+    found: Stacks, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(found, WAITS_WITH_ANOTHER) as pid:
+        while not look(found, pid).frames:
+            pass
+        assert "wait_for_ever" in caplog.text
+        assert "stand_beside" not in caplog.text
+        while "stand_beside" not in caplog.text:
+            asyncio.run(found.tell_all_threads([pid]))
+        assert f"all threads of process {pid}" in caplog.text
+
+
 def test_a_stopped_process_is_known_by_its_state(found: Stacks) -> None:
     with running(found, WAITS) as pid:
         os.kill(pid, signal.SIGSTOP)
@@ -133,7 +182,8 @@ def test_a_process_that_is_gone_shows_nothing(found: Stacks) -> None:
 
 def test_the_hook_has_the_same_signal_and_folder() -> None:
     text = (Path(HOOK) / "sitecustomize.py").read_text()
-    assert f"faulthandler.register({stacks.SIGNAL}," in text
+    assert f"faulthandler.register({stacks.SIGNAL}, file=high, all_threads=False)" in text
+    assert f"faulthandler.register({stacks.ALL_THREADS}, file=high, all_threads=True)" in text
     assert f'os.environ["{FOLDER}"]' in text
 
 

@@ -206,7 +206,10 @@ def _let_stacks_be_read(folder: str) -> None:
             high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 700)
         finally:
             os.close(low)
-        faulthandler.register(43, file=high, all_threads=True)  # see trainer.standstill.stacks
+        # See trainer.standstill.stacks. Threads that run while they are written of make the process
+        # crash, so that only one that is about to be ended is asked for all of them.
+        faulthandler.register(43, file=high, all_threads=False)
+        faulthandler.register(44, file=high, all_threads=True)
     except (OSError, ValueError, RuntimeError, AttributeError):
         return  # then it has none
 

@@ -1,8 +1,10 @@
 """What a process was at, read from the stack that `faulthandler` writes; pure.
 
 Python's own writer needs no lock of the interpreter and no rights, so it also shows a process that
-sits in C code or in a deadlock. The kind is told by the innermost frame that belongs to one of the
-places in which a training waits; where there is none, by whether the process uses its CPU.
+sits in C code or in a deadlock. It writes of the main thread, in that thread: of others it would
+read what they change meanwhile, and end a process that works. The kind is told by the innermost
+frame that belongs to one of the places in which a training waits; where there is none, by whether
+the process uses its CPU.
 """
 
 from __future__ import annotations
@@ -107,15 +109,10 @@ class Look:
 
 
 def main_thread(written: str) -> tuple[Frame, ...]:
-    """The frames of the main thread, from what `faulthandler` wrote once with ``all_threads``.
-
-    The interpreter lists its threads from the newest to the oldest, which is the main one.
-    """
+    """The frames of the main thread, from what `faulthandler` wrote of it once."""
     frames: list[Frame] = []
     for line in written.splitlines():
-        if line.endswith("(most recent call first):"):
-            frames = []
-        elif (found := _FRAME.match(line)) is not None and len(frames) < MAX_FRAMES:
+        if (found := _FRAME.match(line)) is not None and len(frames) < MAX_FRAMES:
             path, number, function = found.groups()
             frames.append(Frame(path, int(number) if number.isdigit() else 0, function))
     return tuple(frames)

@@ -1,10 +1,12 @@
 """The agent's look at the stacks of its pod's processes, without any right that they lack.
 
 `penstock.data.hook` has each Python process of the program register `faulthandler` for `SIGNAL`,
-writing to a file that is named after the process (`FOLDER`). A signal is sent to a process only
-while it has a handler for it (`/proc/PID/status`): one that has become another program since would
-be ended by it. A stopped process writes nothing, and is known by its state. Files are bounded, and
-go with their processes. What looking makes a process do is not said of it.
+writing to a file that is named after the process (`FOLDER`). It writes of the main thread alone:
+`faulthandler` reads other threads while they run, which makes a process crash that works. One that
+is ended in any case is asked for all of its threads before (`ALL_THREADS`). A signal is sent to a
+process only while it has a handler for it (`/proc/PID/status`): one that has become another program
+since would be ended by it. A stopped process writes nothing, and is known by its state. Files are
+bounded, and go with their processes. What looking makes a process do is not said of it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ FOLDER: Final = "PENSTOCK_STACKS"
 """Name of the folder, in the program's environment; `penstock.data.hook` has the same."""
 SIGNAL: Final = 43
 """A real-time signal that nothing is known to use."""
+ALL_THREADS: Final = 44
+"""The same, for the stacks of all threads; for processes that are about to be ended."""
 WRITES_SECONDS: Final = 0.6
 """What a process gets to write its stack."""
 STACKS: Final = 6
@@ -72,6 +76,15 @@ class Stacks:
         looks = (_look(pid, frames, self._own.get(pid, _Own())) for pid, frames in seen.items())
         return tuple(one for one in looks if one is not None)
 
+    async def tell_all_threads(self, pids: Collection[int]) -> None:
+        """Write the stacks of all threads to the log, of processes that are ended afterwards."""
+        chosen = sorted(pids)[:MAX_PROCESSES]
+        deadline = asyncio.get_running_loop().time() + WRITES_SECONDS
+        for pid, text in (await self._write(chosen, deadline, ALL_THREADS)).items():
+            if text:
+                shown = text[-_SHOWN_BYTES:].rstrip()
+                logger.warning("all threads of process %d, which is ended:\n%s", pid, shown)
+
     def moved_on(self) -> None:
         """Training goes on: the next standstill is another one."""
         self._told = set()
@@ -80,9 +93,11 @@ class Stacks:
         """Remove the files."""
         self._folder.cleanup()
 
-    async def _write(self, pids: Collection[int], deadline: float) -> dict[int, str]:
+    async def _write(
+        self, pids: Collection[int], deadline: float, number: int = SIGNAL
+    ) -> dict[int, str]:
         """Have each write its stack once; "" of those that had not by then."""
-        begun = {pid: self._ask(pid) for pid in pids}
+        begun = {pid: self._ask(pid, number) for pid in pids}
         written = dict.fromkeys(pids, "")
         while asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
@@ -105,16 +120,16 @@ class Stacks:
     def _file(self, pid: int) -> Path:
         return Path(self._folder.name) / str(pid)
 
-    def _ask(self, pid: int) -> int | None:
+    def _ask(self, pid: int, number: int) -> int | None:
         """Have a process write its stack; where it begins, None if it cannot be asked."""
         try:
             size = self._file(pid).stat().st_size
             if size > _MOST_BYTES:
                 os.truncate(self._file(pid), 0)
                 size = 0
-            if not _handles(pid):
+            if not _handles(pid, number):
                 return None
-            os.kill(pid, SIGNAL)
+            os.kill(pid, number)
         except OSError:
             return None
         return size
@@ -140,11 +155,11 @@ class Stacks:
                 )
 
 
-def _handles(pid: int) -> bool:
-    """Whether a process has a handler for `SIGNAL`, and not the default, which would end it."""
+def _handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, and not the default, which would end it."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
 
 
