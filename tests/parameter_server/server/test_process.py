@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
+import psutil
 import pytest
 
 from benchmarks.parameters.orders import (
@@ -231,7 +232,9 @@ def test_whoever_asks_a_server_that_is_killed_gets_an_error(
         closing(Connection.connect(address, TOKEN, "worker")) as first,
         closing(Connection.connect(address, TOKEN, "worker")) as second,
     ):
-        servers.children[0].send_signal(signal.SIGSTOP)
+        server = psutil.Process(servers.children[0].pid)
+        server.suspend()
+        eventually(lambda: server.status() == psutil.STATUS_STOPPED)
         for connection in (first, second):
             connection.send(BEGIN, [1, 7, None])
         servers.kill(0)
