@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from types import SimpleNamespace
 from typing import Self
 
 import pytest
@@ -48,6 +49,24 @@ def test_nothing_is_waited_for_where_there_is_no_group(monkeypatch: pytest.Monke
     monkeypatch.setattr(gloo_threads, "_THREAD", "no_such_thread")  # other tests had groups here
     monkeypatch.setattr(gloo_threads.time, "sleep", lambda _: pytest.fail("it waits"))
     gloo_threads._wait()
+    gloo_threads._wait_at_exit()
+
+
+def test_a_group_is_destroyed_once_the_threads_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gloo_threads.atexit, "register", lambda _: None)
+    seen: list[tuple[float, object, object]] = []
+    of_package = SimpleNamespace(
+        destroy_process_group=lambda group, *, told=None: seen.append((gloo.ran_on, group, told)),
+        distributed_c10d=SimpleNamespace(destroy_process_group=None),
+    )
+    gloo_threads.outlive_gloo_threads(of_package)
+    with GlooThread() as gloo:
+        threading.Timer(0.1, gloo.rests.set).start()
+        of_package.destroy_process_group("world", told="all")
+    [(rested, *passed_on)] = seen
+    assert rested > 0
+    assert passed_on == ["world", "all"]
+    assert of_package.distributed_c10d.destroy_process_group is of_package.destroy_process_group
 
 
 def test_the_end_waits_until_the_threads_sleep() -> None:

@@ -57,7 +57,7 @@ def install(torch: Any) -> None:
     optimizer.state_dict = _followed_by(optimizer.state_dict, trains.note_saved)
     optimizer.load_state_dict = _followed_by(optimizer.load_state_dict, trains.note_saved)
     if torch.distributed.is_available():
-        outlive_gloo_threads()
+        outlive_gloo_threads(torch.distributed)
         joined = functools.partial(_state, torch, name, trains=False)
         init = _followed_by(torch.distributed.init_process_group, joined)
         torch.distributed.init_process_group = init
