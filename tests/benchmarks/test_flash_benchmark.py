@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.flash import add_cost, goals, main, medians, row_of
+from benchmarks.flash_programs.savers import SAVERS, Copy, digest, make_state
 
 
 def trained(*times: float) -> dict[str, Any]:
@@ -53,6 +55,19 @@ def test_of_rounds_the_median_counts_and_a_state_that_differs_once() -> None:
     one, two = rows()[1], rows(digest=2.0)[1]
     assert medians([one, two, one])["restore_whole"] is False
     assert medians([one, one])["mean_ms"] == round(one["mean_ms"], 3)
+
+
+def test_a_copy_is_the_state_in_other_memory() -> None:
+    state, saver = make_state(120), SAVERS["copy"](Path())
+    for step in (1, 2):
+        for tensors in state.values():
+            for tensor in tensors.values():
+                tensor.fill_(step)
+        saver.save(step, state)
+        assert isinstance(saver, Copy)
+        assert digest(saver._room) == digest(state) > 0
+    state["model"]["0"].zero_()
+    assert digest(saver._room) != digest(state)
 
 
 def test_what_cannot_be_compared_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
