@@ -50,5 +50,11 @@ def test_the_training_scripts_api_needs_torch_alone(module: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("module", ["penstock.trainer.agent", "penstock.trainer.commands"])
+def test_what_starts_each_training_process_loads_no_numpy(module: str) -> None:
+    done = imports(module, "numpy")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_check_can_fail() -> None:
     assert "torch is not installed here" in imports("penstock.trainer.elastic", "torch").stderr

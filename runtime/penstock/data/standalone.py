@@ -33,7 +33,6 @@ from penstock.base.logs import stderr_handler
 from penstock.base.parent_death import die_with_parent
 from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
-from penstock.data.applying import Choice, verdict
 from penstock.data.call_guard import guard_calls
 from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.hooked import NO_DATA_WORKERS
@@ -45,6 +44,7 @@ from penstock.data.share_places import is_private
 
 if TYPE_CHECKING:
     from penstock.base.http.server import HttpServer
+    from penstock.data.applying import Choice
 
 logger = logging.getLogger(__name__)
 
@@ -307,6 +307,8 @@ async def run_program(
 
 async def _check(plane: LocalDataPlane, choice: Choice) -> None:
     """Compare what was promised with what the program does once its data workers are at work."""
+    from penstock.data.applying import verdict
+
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         now = time.monotonic()

@@ -10,18 +10,20 @@ that uses the API, or an agent for all the processes that it starts as ranks of 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from pydantic import Field
 
 from penstock.base.fields import MAX_REPLICAS
 from penstock.data import protocol as framing
-from penstock.data.ledger import BucketOrder, Buckets, SampleOrder, SizedOrder
 from penstock.data.protocol import Message as Message
 from penstock.data.protocol import ProtocolError as ProtocolError
 from penstock.data.protocol import encode as encode
 from penstock.job.identities import MemberId as MemberId
 from penstock.job.work_source import Part
+
+if TYPE_CHECKING:
+    from penstock.data.ledger import Buckets, SampleOrder
 
 PROTOCOL_VERSION: Final = 1
 CONTENT_TYPE: Final = "application/msgpack"
@@ -93,6 +95,9 @@ class DataSpec(Message):
 
     def order(self, slots_per_step: int, buckets: Buckets | None = None) -> SampleOrder:
         """The order of samples that this describes; ``buckets``: by whoever has the lengths."""
+        # With NumPy, which an agent has no other use of.
+        from penstock.data.ledger import BucketOrder, SampleOrder, SizedOrder
+
         size, seed = self.dataset_size, self.seed
         shape = (size, self.global_batch, slots_per_step, self.epochs, seed, self.shuffle)
         if buckets is not None:

@@ -246,7 +246,7 @@ def _run(
 
     from penstock.base.enums import Compression, Partition, Sharding, ShareOrder
     from penstock.crds import environment as names
-    from penstock.data import interception, standalone, variables
+    from penstock.data import interception, variables
     from penstock.data.hooked import hooked
     from penstock.data.protocol import InputOptions
     from penstock.job import settings
@@ -303,6 +303,8 @@ def _run(
         if address is None:
             data_workers = data_workers or 0
     if data_workers is not None or share is not None:
+        from penstock.data import standalone
+
         options = ["--grace-seconds", str(grace_seconds), "--log-format", log_format]
         if trainer_address is not None:
             options += ["--trainer", trainer_address]
