@@ -251,6 +251,13 @@ def kubeconfig(folder: Path) -> Iterator[Path]:
     if given:
         yield Path(given)
         return
+    with embedded_cluster(folder) as (path, _):
+        yield path
+
+
+@contextlib.contextmanager
+def embedded_cluster(folder: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """The kubeconfig of an embedded cluster, and its process."""
     path = folder / "kubeconfig"
     nodes = folder / "nodes.yaml"
     pods = folder / "pods"
@@ -265,7 +272,7 @@ def kubeconfig(folder: Path) -> Iterator[Path]:
     )
     process, _ = _start(command, folder / "cluster.log")
     try:
-        yield path
+        yield path, process
     finally:
         stop(process)
 
@@ -277,18 +284,9 @@ def prepared_cluster(folder: Path) -> Iterator[Cluster]:
     From one that was given all is removed again; an embedded one ends with the tests.
     """
     with kubeconfig(folder) as path:
-        cluster = Cluster(path, folder)
-        manifests = [_namespace(SYSTEM), *_printed(), *_account()]
+        cluster, manifests = Cluster(path, folder), _manifests()
         try:
-            cluster.make(manifests)
-            cluster.kubectl(
-                "wait",
-                "--for=condition=Established",
-                "crd/elasticjobs.penstock.dev",
-                "crd/scales.penstock.dev",
-                "--timeout=20s",
-                namespaced=False,
-            )
+            prepare(cluster, manifests)
             yield cluster
         finally:
             space = ("namespace", cluster.namespace, "--ignore-not-found")
@@ -297,6 +295,23 @@ def prepared_cluster(folder: Path) -> Iterator[Cluster]:
                 cluster.unmake(manifests)
             else:
                 cluster.kubectl("delete", *space, "--wait=false", namespaced=False)
+
+
+def prepare(cluster: Cluster, manifests: list[Json] | None = None) -> None:
+    """Apply all manifests, with an account for the controller."""
+    cluster.make(_manifests() if manifests is None else manifests)
+    cluster.kubectl(
+        "wait",
+        "--for=condition=Established",
+        "crd/elasticjobs.penstock.dev",
+        "crd/scales.penstock.dev",
+        "--timeout=20s",
+        namespaced=False,
+    )
+
+
+def _manifests() -> list[Json]:
+    return [_namespace(SYSTEM), *_printed(), *_account()]
 
 
 def _written(manifests: list[Json]) -> str:

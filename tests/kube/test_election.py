@@ -13,7 +13,7 @@ import pytest
 from penstock.kube import election
 from penstock.kube.api import Api
 from penstock.kube.connection import connect
-from penstock.kube.election import Candidate, LeaseName
+from penstock.kube.election import Candidate, LeaseName, time_left
 from penstock.kube.errors import ConfigurationError
 from penstock_cluster.registry.model import errors
 from penstock_cluster.testing import RunningCluster, api_server
@@ -44,7 +44,7 @@ class Replica:
         self, api: Api, lease: LeaseName | None, identity: str, makes: str | None = None
     ) -> None:
         self.shown: list[float] = []
-        self.candidate = Candidate(api, lease, identity, self.shown.append, makes)
+        self.candidate = Candidate(api, lease, identity, self.shown.append, makes, pytest.fail)
         self.stop = asyncio.Event()
         self.working = asyncio.Event()
         self.end = asyncio.Event()
@@ -125,6 +125,83 @@ def test_the_work_ends_when_the_lease_is_lost(cluster: RunningCluster, lease: Le
             assert first.shown == [1, 0]
 
     asyncio.run(main())
+
+
+def test_the_time_that_is_left_counts_from_the_last_write() -> None:
+    assert time_left(8.0, None, 1000.0) == 8.0
+    assert time_left(8.0, 1000.0, 1003.0) == 5.0
+    assert time_left(8.0, 1000.0, 1009.0) == -1.0
+
+
+def test_a_process_ends_before_others_can_have_its_lease() -> None:
+    # The work is cancelled first, and what does not end then ends with the process.
+    assert 0 < election.RENEW_DEADLINE_SECONDS < election.END_DEADLINE_SECONDS
+    assert election.END_DEADLINE_SECONDS < election.LEASE_SECONDS
+
+
+class Silent(Failing):
+    """Answers nothing about Leases, as behind a network that swallows everything."""
+
+    async def on_request(self, request: Any) -> Any:
+        if request.resource == "leases":
+            await asyncio.sleep(3600)
+        return None
+
+
+def test_work_ends_before_the_lease_though_the_server_is_silent(cluster: RunningCluster) -> None:
+    """At the true times: an attempt to renew that is not answered lasts as long as it may."""
+    lease = LeaseName(cluster.namespace("silent"), "lease")
+
+    async def main() -> None:
+        async with replicas(cluster, lease) as [first]:
+            cluster.engine.interceptor = Silent()
+            begun = time.monotonic()
+            async with asyncio.timeout(60):
+                assert await first.task is False
+            assert not first.working.is_set()
+            assert time.monotonic() - begun < election.LEASE_SECONDS
+
+    try:
+        asyncio.run(main())
+    finally:
+        cluster.engine.interceptor = None
+
+
+@pytest.mark.parametrize("told", ["to stop", "nothing"])
+def test_work_that_does_not_end_ends_with_its_process(
+    cluster: RunningCluster, lease: LeaseName, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(election, "END_DEADLINE_SECONDS", 4.0)
+    said: list[str] = []
+
+    async def main() -> None:
+        working, end = asyncio.Event(), asyncio.Event()
+
+        async def stubborn() -> None:
+            working.set()
+            while not end.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await end.wait()
+
+        client = await connect(cluster.kubeconfig_path, "tests")
+        try:
+            candidate = Candidate(Api(client), lease, "stubborn", abandon=said.append)
+            stop = asyncio.Event()
+            task = asyncio.create_task(candidate.run(stubborn, stop))
+            async with asyncio.timeout(60):
+                await working.wait()
+                if told == "to stop":
+                    stop.set()
+                else:
+                    cluster.engine.interceptor = Failing()
+                await task
+        finally:
+            end.set()
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
+
+    asyncio.run(main())
+    [line] = said
+    assert f"under the Lease {lease.namespace}/lease does not end" in line
 
 
 class Unknown(Failing):

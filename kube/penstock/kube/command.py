@@ -43,6 +43,8 @@ def run(
     """
     import asyncio
 
+    from penstock.kube.election import LOST
+
     try:
         orderly = asyncio.run(service)
     except refused as error:
@@ -50,4 +52,4 @@ def run(
         raise typer.Exit(2) from error
     if not orderly:
         typer.echo(f"penstock {command}: lost the Lease; start it again", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(LOST)

@@ -51,7 +51,9 @@ class Process:
         self.leads: list[float] = []
         self.share: Share | None = None
         self.stop, self.end = asyncio.Event(), asyncio.Event()
-        holder = ShardHolder(api, lease, identity, self.leads.append, self.numbers.append)
+        holder = ShardHolder(
+            api, lease, identity, self.leads.append, self.numbers.append, abandon=pytest.fail
+        )
         self.task = asyncio.create_task(holder.run(self._work, self.stop))
 
     async def _work(self, share: Share) -> None:

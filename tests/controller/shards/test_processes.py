@@ -1,10 +1,13 @@
-"""Several processes of the controller divide the jobs of one cluster."""
+"""Several processes of the controller divide the jobs of one cluster, and go with their Leases."""
 
 from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +19,16 @@ from penstock.base.shards import (
     read_holder,
     shard_of,
 )
+from penstock.kube.election import LEASE_SECONDS, LOST
 from tests.controller.real_cluster import (
+    ROOT,
     SYSTEM,
     Cluster,
     Controllers,
+    embedded_cluster,
     job,
     needs_kubectl,
+    prepare,
     stop,
     until,
 )
@@ -122,3 +129,37 @@ def test_every_job_has_one_owner_while_numbers_change_and_one_dies(
         if process is not dead:
             assert stop(process) == 0
     assert holders(cluster) == {}
+
+
+def test_who_cannot_renew_ends_its_process_though_its_work_does_not_end(tmp_path: Path) -> None:
+    """The API server stops answering, as behind a network that swallows everything."""
+    program = [sys.executable, "-m", "tests.controller.shards.stubborn_holder"]
+    log = tmp_path / "stubborn.log"
+    with embedded_cluster(tmp_path) as (kubeconfig, server):
+        cluster = Cluster(kubeconfig, tmp_path)
+        prepare(cluster)
+        controllers = Controllers(cluster)
+        divide(cluster, 2)
+        with log.open("w") as errors:
+            stubborn = subprocess.Popen(
+                [*program, str(controllers.kubeconfig), SYSTEM],
+                stderr=errors,
+                stdout=subprocess.DEVNULL,
+                cwd=ROOT,
+                text=True,
+            )
+        processes = [controllers.start(), stubborn]
+        try:
+            for one in (log, controllers.log):
+                until("both to lead", lambda one=one: "leading as" in one.read_text())
+            server.send_signal(signal.SIGSTOP)
+            stopped_at = time.monotonic()
+            for process in processes:
+                assert process.wait(patient(LEASE_SECONDS)) == LOST
+            took = time.monotonic() - stopped_at
+            print(f"both processes ended {took:.1f} s after the API server went silent")
+        finally:
+            server.send_signal(signal.SIGCONT)
+            for process in processes:
+                stop(process, signal.SIGKILL)
+    assert "does not end: the process ends, before others take the Lease" in log.read_text()

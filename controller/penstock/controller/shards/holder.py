@@ -2,7 +2,8 @@
 
 The decisions are `member.step`'s. A look reads the number in force, and while no work goes on all
 Leases; nothing else happens meanwhile, so that a look begins after what it is to see. To renew a
-Lease is the elector's (`penstock.kube.election`), which ends the work when it cannot in time.
+Lease is the elector's (`penstock.kube.election`), which ends the work when it cannot in time, or
+the process with it. A look that is not answered is given up, so that nothing waits behind it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ from penstock.controller.shards.member import (
 )
 from penstock.kube import election
 from penstock.kube.api import Api
-from penstock.kube.election import LeaseName, give_back, lead, until_stopped
+from penstock.kube.election import (
+    Abandon,
+    LeaseName,
+    exit_at_once,
+    give_back,
+    lead,
+    until_stopped,
+)
 from penstock.kube.errors import ApiError, ApiRefusedError
 from penstock.kube.namespace import ensure_namespace
 
@@ -57,7 +65,7 @@ class _Term:
     task: asyncio.Task[bool]
 
     async def end(self) -> None:
-        """End the work."""
+        """End the work, and the process where it does not end in time."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
@@ -73,6 +81,7 @@ class ShardHolder:
         show: told 1 when it begins to look after a share, and 0 when it no longer does.
         show_number: told how many shards there are, whenever that was seen.
         makes_namespace: made before anything else where it is missing; None: it is there.
+        abandon: ends the process whose work does not end.
     """
 
     api: Api
@@ -81,6 +90,7 @@ class ShardHolder:
     show: Callable[[float], None] = lambda _: None
     show_number: Callable[[float], None] = lambda _: None
     makes_namespace: str | None = None
+    abandon: Abandon = exit_at_once
     _term: _Term | None = None
     _told: str = ""
     _member: Member = field(init=False)
@@ -169,10 +179,11 @@ class ShardHolder:
 
     async def _look(self) -> Event:
         try:
-            number = await self._number()
-            leases = await self._leases() if self._member.needs_leases else ()
-        except (ApiError, ValueError) as error:
-            self._tell(f"which jobs are whose cannot be seen: {error}")
+            async with asyncio.timeout(election.RENEW_DEADLINE_SECONDS / 2):
+                number = await self._number()
+                leases = await self._leases() if self._member.needs_leases else ()
+        except (ApiError, ValueError, TimeoutError) as error:
+            self._tell(f"which jobs are whose cannot be seen: {str(error) or 'no answer in time'}")
             return Blind()
         self._told = ""
         self.show_number(number)
@@ -257,5 +268,6 @@ class ShardHolder:
                 self.show(0)
 
         holder = holder_of(self.identity, share)
-        task = asyncio.create_task(lead(self.api, lease, holder, term), name=str(share))
+        leading = lead(self.api, lease, holder, term, self.abandon)
+        task = asyncio.create_task(leading, name=str(share))
         return _Term(share, lease, may_begin, task)
