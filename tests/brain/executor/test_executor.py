@@ -13,6 +13,7 @@ import pytest
 from penstock.base.enums import Role, Strategy
 from penstock.brain.configuration import ExecutorSettings
 from penstock.brain.executor import Executor, Outcome, Task, TaskResult
+from penstock.brain.executor.child import Histories
 from penstock.brain.history import HistoryRecord
 from penstock.brain.planning import JobDescription, Limits, RoleSpec
 from tests.brain.executor.plugins import registered
@@ -92,6 +93,33 @@ def test_a_process_serves_many_calls_and_is_replaced_after_its_share() -> None:
     assert len(pids) == 7
     assert pids[0] == pids[1] == pids[2] != pids[3]
     assert len(set(pids)) == 3
+
+
+def test_the_calls_of_a_case_go_to_the_process_that_has_its_history() -> None:
+    async def main() -> list[str]:
+        executor = Executor(PATIENT.model_copy(update={"processes": 2}))
+        one, other = task("pid"), task("pid")
+        try:
+            await asyncio.gather(executor.run(one), executor.run(other))  # each has a process
+            return [await pid_of(executor, each) for each in (one, other, one, one, other, other)]
+        finally:
+            await executor.close()
+
+    async def pid_of(executor: Executor, each: Task) -> str:
+        result = await executor.run(each)
+        assert result.plan is not None
+        return result.plan.message
+
+    one, other, *again = asyncio.run(main())
+    assert one != other
+    assert again == [one, one, other, other]
+
+
+def test_samples_become_objects_once_for_all_calls_of_a_case() -> None:
+    histories = Histories()
+    first = histories.of(HistoryRecord(now_seconds=1.0))
+    assert histories.of(HistoryRecord(now_seconds=1.0)) is first  # as it comes through the pipe
+    assert histories.of(HistoryRecord(now_seconds=2.0)).now_seconds == 2.0
 
 
 def test_as_many_run_at_once_as_there_are_processes() -> None:

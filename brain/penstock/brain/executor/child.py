@@ -4,6 +4,9 @@ Reads tasks from standard input and writes answers to what was its standard outp
 plugin prints goes to standard error instead. Memory is bounded by the kernel. A plugin that hangs
 is killed by the parent; should the parent be gone, an alarm with its default action ends the
 process all the same.
+
+The algorithms that are asked about a case have the same record, one call after the other: its
+samples are turned into objects once, which is most of what a call costs.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import BinaryIO, Final
 
 from penstock.brain.cpu_unit import plan_in_grain
 from penstock.brain.executor.task import HEADER, Task, encode_failure, encode_plan
-from penstock.brain.planning import Plan
+from penstock.brain.history import HistoryRecord
+from penstock.brain.planning import History, Plan
 
 _GRACE_SECONDS: Final = 5.0
 _NICENESS: Final = 10
@@ -34,11 +38,12 @@ def main() -> None:
         os.nice(_NICENESS)
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        histories = Histories()
         answers.write(HEADER.pack(0))  # ready
         answers.flush()
         while (frame := _read(tasks)) is not None:
             signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE_SECONDS)
-            answer = _run(frame)
+            answer = _run(frame, histories)
             signal.setitimer(signal.ITIMER_REAL, 0)
             answers.write(HEADER.pack(len(answer)) + answer)
             answers.flush()
@@ -53,10 +58,24 @@ def _read(tasks: BinaryIO) -> bytes | None:
     return frame if len(frame) == length else None
 
 
-def _run(frame: bytes) -> bytes:
+class Histories:
+    """The history that was asked for last; one, so that memory holds no more than a call needs."""
+
+    def __init__(self) -> None:
+        self._last: tuple[HistoryRecord, History] | None = None
+
+    def of(self, record: HistoryRecord) -> History:
+        """The history of a record."""
+        if self._last is None or self._last[0] != record:
+            self._last = None
+            self._last = (record, record.history())
+        return self._last[1]
+
+
+def _run(frame: bytes, histories: Histories) -> bytes:
     try:
         task: Task = pickle.loads(frame)  # noqa: S301 - from our own parent, through our own pipe
-        plan = plan_in_grain(task.entry, task.record.history(), task.job, task.limits)
+        plan = plan_in_grain(task.entry, histories.of(task.record), task.job, task.limits)
         if plan is not None and not isinstance(plan, Plan):
             return encode_failure(f"answered a {type(plan).__name__}: expected a Plan or None")
         return encode_plan(plan)

@@ -8,6 +8,7 @@ from typing import Final
 from penstock.brain.configuration import ExecutorSettings
 from penstock.brain.executor.process import ExecutorProcess
 from penstock.brain.executor.task import Outcome, Task, TaskResult
+from penstock.brain.history import HistoryRecord
 
 _QUEUE_SECONDS: Final = 60.0
 
@@ -47,7 +48,7 @@ class Executor:
         """Run one task when it is its turn. Never raises for what the algorithm does."""
         try:
             async with asyncio.timeout(_QUEUE_SECONDS):
-                process = await self._take()
+                process = await self._take(task.record)
         except TimeoutError:
             detail = f"no executor was free for {_QUEUE_SECONDS:g} s: raise executor.processes"
             return TaskResult(Outcome.FAILED, _QUEUE_SECONDS, detail=detail)
@@ -69,11 +70,18 @@ class Executor:
             self._turn.notify_all()
         await _stop(old)
 
-    async def _take(self) -> ExecutorProcess | None:
-        """Wait for a turn; an idle process, or None where one is to be started."""
+    async def _take(self, record: HistoryRecord) -> ExecutorProcess | None:
+        """Wait for a turn; an idle process, or None where one is to be started.
+
+        Of those that are idle the one that was asked about this record before, or the last used.
+        """
         async with self._turn:
             await self._turn.wait_for(lambda: self._busy < self._settings.processes)
             self._busy += 1
+            knowing = next((each for each in self._idle if each.knows(record)), None)
+            if knowing is not None:
+                self._idle.remove(knowing)
+                return knowing
             return self._idle.pop() if self._idle else None
 
     async def _give_back(self, process: ExecutorProcess | None, settings: ExecutorSettings) -> None:

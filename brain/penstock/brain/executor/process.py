@@ -19,6 +19,7 @@ from penstock.brain.executor.task import (
     TaskResult,
     decode,
 )
+from penstock.brain.history import HistoryRecord
 
 _START_SECONDS: Final = 30.0
 _CAUSE_SECONDS: Final = 5.0
@@ -33,6 +34,7 @@ class ExecutorProcess:
         self._process = process
         self._calls = 0
         self._broken = False
+        self._record: HistoryRecord | None = None
 
     @classmethod
     async def start(cls, settings: ExecutorSettings) -> ExecutorProcess:
@@ -84,8 +86,13 @@ class ExecutorProcess:
             and self._calls < self._settings.calls_per_process
         )
 
+    def knows(self, record: HistoryRecord) -> bool:
+        """Whether the last call was about this very record: it has its history at hand."""
+        return self._record is record
+
     async def run(self, task: Task) -> TaskResult:
         """Run one task. Never raises for what the algorithm does."""
+        self._record = task.record
         frame = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
         self._calls += 1
         began = time.monotonic()
