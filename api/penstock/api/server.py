@@ -23,6 +23,7 @@ from penstock.api.auth.tokens import ApiTokens, token_in
 from penstock.api.configuration_watch import ConfigurationWatch
 from penstock.api.errors import ServerError
 from penstock.base.descriptors import raise_descriptor_limit
+from penstock.base.garbage_collection import collect_seldom
 from penstock.base.http.certificate import CertificateError, ServingCertificate
 from penstock.base.http.server import make_server
 from penstock.base.listener import address_of, create_listener, is_loopback
@@ -110,6 +111,7 @@ async def serve(options: ServerOptions) -> None:
         )
         for plain in listeners[1:]:
             server.serve_plainly(plain)
+        collect_seldom()
         serving = asyncio.create_task(server.serve(sockets=listeners), name="http")
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Final
 
 from kubernetes.aio.client import ApiClient
 
+from penstock.base.garbage_collection import collect_seldom
 from penstock.base.shards import ALL_JOBS, Share
 from penstock.controller.metrics import Metrics
 from penstock.controller.operator import Operator, Options
@@ -37,13 +37,6 @@ class ServiceOptions:
     """That of the first shard; None: no election, for development with one replica only."""
     makes_namespace: str | None = None
     """A namespace to make where it is missing: that of the Leases, outside a cluster."""
-
-
-def _tune_garbage_collection() -> None:
-    """Leave the modules alone, and look less often: objects of JSON do not form cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 class _Terms:
@@ -109,7 +102,7 @@ async def serve(options: ServiceOptions, announce: Callable[[str], None]) -> boo
             loop.add_signal_handler(number, stop.set)
 
     listen_for_signals()
-    _tune_garbage_collection()
+    collect_seldom()
     client = await connect(options.kubeconfig, USER_AGENT)
     try:
         api = Api(client, metrics.count_request)

@@ -215,6 +215,10 @@ def test_a_brain_that_comes_back_gets_its_part_of_the_jobs(
                 await two.tick()
                 await one.tick()
             assert [one._held, two._held] == settled
+            async with brain.database.read() as session:
+                jobs = Jobs(brain.database, session)
+                for loop in (one, two):  # nobody reads the jobs of others
+                    assert {row.uid for row in await jobs.held_by(loop._holder)} == loop._held
 
             await one.stop()
             for _ in range(6):

@@ -110,8 +110,8 @@ class Administrators:
         now = self._clock()
         await self._claim(now)
         async with self._database.read() as session:
-            active = await Jobs(self._database, session).active()
-            rows = [row for row in active if row.uid in self._held]
+            held = await Jobs(self._database, session).held_by(self._holder)
+            rows = [row for row in held if row.uid in self._held]
             for row in rows:
                 administrator = self._jobs.setdefault(row.uid, _Administrator())
                 known = administrator.plan

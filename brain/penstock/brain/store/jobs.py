@@ -14,7 +14,7 @@ from penstock.base.enums import JobPhase
 from penstock.brain.errors import JobNotFoundError
 from penstock.brain.registration import Registration
 from penstock.brain.store.database import Database
-from penstock.brain.store.tables import JobRow
+from penstock.brain.store.tables import JobRow, LeaseRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,17 +285,24 @@ class Jobs:
         )
         return found or 0
 
-    async def active(self) -> Sequence[LiveJob]:
-        """What an administrator looks at, of every active job."""
-        query = select(
-            col(JobRow.uid),
-            col(JobRow.optimize),
-            col(JobRow.current_plan),
-            col(JobRow.step),
-            col(JobRow.sampled_seconds),
-            col(JobRow.out_of_memory_seconds),
-            col(JobRow.symptoms),
-        ).where(col(JobRow.phase) == JobPhase.ACTIVE.value)
+    async def held_by(self, holder: str) -> Sequence[LiveJob]:
+        """What an administrator looks at, of every active job whose lease a Brain has."""
+        query = (
+            select(
+                col(JobRow.uid),
+                col(JobRow.optimize),
+                col(JobRow.current_plan),
+                col(JobRow.step),
+                col(JobRow.sampled_seconds),
+                col(JobRow.out_of_memory_seconds),
+                col(JobRow.symptoms),
+            )
+            .join(LeaseRow, col(LeaseRow.job_uid) == col(JobRow.uid))
+            .where(
+                col(JobRow.phase) == JobPhase.ACTIVE.value,
+                col(LeaseRow.holder) == holder,
+            )
+        )
         return [LiveJob(*row) for row in await self._session.execute(query)]
 
     async def page(
