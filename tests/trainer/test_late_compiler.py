@@ -21,7 +21,7 @@ PROGRAM: Final = Path(__file__).with_name("programs") / "compiling.py"
 SCENES: Final = (
     ("plain", "compiled_first", "compiled_later"),
     ("compiled_within_a_step", "disabled_stays_disabled", "distributed"),
-    ("along", "exported"),
+    ("along", "exported", "sharded_later"),
     ("forked", "imported", "threads"),
 )
 
@@ -268,6 +268,16 @@ def test_a_module_that_comes_with_it_is_there_for_who_has_not_imported_it(
     told = run(tmp_path, code + after)
     loaded = ["loaded", "True"] if loads else ["False", "loaded"]
     assert told == ["False False", *STAYS, *loaded, "False"]
+
+
+def test_a_module_that_comes_with_it_may_look_for_itself_while_it_is_imported(
+    tmp_path: Path,
+) -> None:
+    code = "import torch.distributed.tensor\nprint(torch.distributed.tensor.own.whole)"
+    whole = "import torch.distributed.tensor as own\nwhole = True"
+    needing = f"{textwrap.dedent(TORCH['_dynamo/__init__'])}\ntorch.distributed.tensor.whole"
+    other = {"distributed/tensor": whole, "_dynamo/__init__": needing}
+    assert run(tmp_path, USES + code, **other) == [*STAYS, "True"]
 
 
 def test_functions_that_are_gone_are_not_kept(tmp_path: Path) -> None:

@@ -238,11 +238,15 @@ class _Utilities:
 def _loading(module: ModuleType, names: frozenset[str]) -> Callable[[str], Any]:
     """What a module does for attributes that it does not have: for these it loads the compiler.
 
-    But not for whoever imports such a module by its name, and first looks whether it is there.
+    But not for whoever imports such a module by its name, and first looks whether it is there; nor
+    while it is imported, when what it consists of may look for it: the compiler needs it whole.
     """
 
     def find(name: str) -> Any:
         if name in names and sys._getframe(1).f_globals.get("__name__") not in _IMPORTING:
+            coming = sys.modules.get(f"{module.__name__}.{name}")
+            if coming is not None:
+                return coming
             importlib.import_module(COMPILER)
             if name in vars(module):
                 return vars(module)[name]

@@ -197,6 +197,25 @@ def disabled_stays_disabled() -> dict[str, Any]:
 
 
 @scene
+def sharded_later() -> dict[str, Any]:
+    """Modules that come with the compiler, imported by name once an optimizer was there."""
+    model = core()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    steps(model, optimizer)
+    from torch.distributed.tensor import DTensor, Replicate
+
+    early = loaded()
+    from torch.distributed.fsdp import fully_shard
+
+    steps(model, optimizer)
+    return {
+        "digest": digest(model),
+        "found": [DTensor.__name__, repr(Replicate()), fully_shard.__name__],
+        "loaded": early,
+    }
+
+
+@scene
 def imported() -> dict[str, Any]:
     """The compiler's modules by name, each the one of the compiler itself."""
     model = core()
