@@ -12,6 +12,7 @@ from penstock.data.hooked import NO_DATA_WORKERS
 from penstock.data.torch_loading import loader_work
 from penstock.data.torch_loading.loader_work import work_of_loader
 from penstock.data.torch_loading.single_epochs import MAX_KINDS, SingleEpochs, kind_of
+from tests.data.torchpartition.training import Training, everything_is_worth_it, program
 
 
 def test_after_two_loaders_of_one_epoch_each_no_other_like_them_is_looked_at() -> None:
@@ -63,6 +64,30 @@ def test_a_loader_like_others_of_one_epoch_is_looked_at_once_it_has_a_second_one
     assert work_of_loader(third) is None
     assert work_of_loader(third, again=True) is not None
     assert work_of_loader(loader()) is not None
+
+
+def test_of_loaders_of_one_epoch_each_the_first_alone_says_what_is_to_move() -> None:
+    made = [work_of_loader(loader()) for _ in range(2)]
+    assert [vars(one)["announces"] for one in made] == [True, False]
+    first = loader(batch_size=2)
+    work = work_of_loader(first)
+    work_of_loader(first, before=work, again=True)
+    assert vars(work_of_loader(loader(batch_size=2)))["announces"], "it will have more of them"
+    third = loader()
+    assert work_of_loader(third) is None
+    assert vars(work_of_loader(third, again=True))["announces"]
+
+
+@pytest.mark.parametrize("announces", [True, False])
+def test_what_moves_is_said_before_it_does_where_that_may_be(
+    announces: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with everything_is_worth_it():
+        run = Training(program(lambda batch, own, head: head(own(batch[0].float())).sum()))
+        run.loader.announces = announces
+        run.run(epochs=2, steps=20)
+    said = [one.partition("the loader: ")[2].partition(": ")[0] for one in caplog.messages]
+    assert said == [*(["Verifying from its next epoch on"] if announces else []), "On"]
 
 
 def test_a_loader_that_is_iterated_again_has_others_like_it_looked_at() -> None:

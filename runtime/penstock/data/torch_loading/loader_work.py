@@ -103,7 +103,9 @@ def work_of_loader(
     if look is None and members is Members.TOLD:
         return GroupSteps(name)
     found = steps_in_group(name) if look is None and members is Members.FOUND else None
-    return found or LoaderSteps(name, look)
+    steps = found or LoaderSteps(name, look)
+    steps.announces = again or _single_epochs.is_first(kind_of(loader))
+    return steps
 
 
 def _may_move(loader: Any, name: str, *, again: bool) -> bool:

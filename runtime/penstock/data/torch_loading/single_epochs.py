@@ -29,6 +29,13 @@ class SingleEpochs:
         self._begun[kind] += 1
         return self._begun[kind] <= LOOKED_AT
 
+    def is_first(self, kind: Any) -> bool:
+        """Whether a loader that has begun may have more epochs, by all that is known of its kind.
+
+        Where others like it had one each, it does not say what its next epoch would be like.
+        """
+        return kind in self._again or self._begun[kind] <= 1
+
     def begin_again(self, kind: Any) -> None:
         """A loader of a kind begins an epoch that is not its first."""
         if len(self._again) < MAX_KINDS:

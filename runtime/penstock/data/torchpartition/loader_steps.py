@@ -115,7 +115,11 @@ class Sent:
 
 
 class LoaderSteps:
-    """See the module's docstring; it has what `LoaderCalls` has for declared functions."""
+    """See the module's docstring; it has what `LoaderCalls` has for declared functions.
+
+    Attributes:
+        announces: it says what is to move from its next epoch on, before it does.
+    """
 
     MOST_AHEAD = MOST_AHEAD
     """As `StepsUnderWay` has it."""
@@ -132,6 +136,7 @@ class LoaderSteps:
         """
         self.name = name
         self._look_only = look
+        self.announces = True
         self.state = Declared()
         self.plan: Plan | None = None
         self.steps = self.moved = self.compared = 0
@@ -332,9 +337,10 @@ class LoaderSteps:
         if self._sent is not None:
             if self.state.place is None:
                 self._tell(declared.choose(self.state, self._sent.digest))
-            logger.warning(
-                "partition: %s: Verifying from its next epoch on: %s", self.name, self.plan.why
-            )
+            if self.announces:
+                logger.warning(
+                    "partition: %s: Verifying from its next epoch on: %s", self.name, self.plan.why
+                )
 
     def _pack(self) -> None:
         assert self.plan is not None, "it was chosen"
