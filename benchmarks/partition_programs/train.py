@@ -400,6 +400,33 @@ def crossing(planned: Any) -> dict[str, int]:
     return {"raw": planned.batch_bytes, "maximal": made, "chosen": planned.crossing_bytes}
 
 
+def cuts(planned: Any) -> list[dict[str, float]]:
+    """Bytes that cross and seconds that move, of the cheapest cut for each price of a byte.
+
+    ``byte_seconds`` is the price from which on it is the cheapest, of nothing to nearly a
+    millisecond, where a second of a data worker costs nothing: the first cut is of all that may
+    move, and what follows moves less and sends less.
+    """
+    if not planned:
+        return []
+    from penstock.data.partition.cut import Prices, cheapest
+    from penstock.data.partition.state import stateless
+    from penstock.data.torchpartition.plan import graph_of, plan
+
+    graph = graph_of(planned.recording)
+    reasons, batch = stateless(graph), len(planned.recording.paths)
+    found: dict[tuple[int, ...], dict[str, float]] = {}
+    for price in (0.0, *(1e-10 * 1.25**power for power in range(72))):
+        stages = cheapest(graph, Prices((0.0, 1.0), (price,)), reasons).stages
+        calls = range(len(planned.recording.calls))
+        moved = tuple(place for place in calls if stages[batch + place] == 0)
+        its = plan(planned.recording, moved)
+        if its.moved == moved:
+            row = {"bytes": its.crossing_bytes, "seconds": its.moved_seconds, "byte_seconds": price}
+            found.setdefault(moved, row)
+    return list(found.values())
+
+
 def train(name: str, workers: int, steps: int, epochs: int) -> dict[str, Any]:
     """One program, from its beginning to its end."""
     torch.manual_seed(1)
@@ -433,6 +460,7 @@ def train(name: str, workers: int, steps: int, epochs: int) -> dict[str, Any]:
         "recorded": [planned.moved_seconds, planned.step_seconds] if planned else [0.0, 0.0],
         "calls": looked(planned),
         "bytes": crossing(planned),
+        "cuts": cuts(planned) if planned and planned.moved else [],
         "declared_seconds": vars(trained).get("declared_seconds", 0.0),
         "state": str(proof.phase) if proof is not None else "",
         "why": proof.why if proof is not None else getattr(counts, "why", ""),

@@ -4,17 +4,27 @@
 stateless (`STATELESS`, by name, read from the programs and not from what was found), those of the
 calls that move. ``bytes``: of a batch (``raw``), of what GoldMiner's Algorithm 1 has cross
 (``maximal``), of what crosses here (``chosen``), and of all that is sent here, since the batch
-travels beside it (``sent``).
+travels beside it (``sent``). ``cuts``: what else could be chosen, with the bytes that cross, the
+share of those seconds that moves, and the nanoseconds that a byte would have to cost at least for
+it to be the cheapest (it is taken to cost 1).
 
-``match``: microseconds of the processor that the training spends on a call of a function, and of a
-frozen module, that is matched instead of made: chains of two lengths by hand, in one process.
+``match_microseconds``: of the processor, that the training spends on a call of a function, and of a
+frozen module, that is matched instead of made: chains of two lengths by hand, in one process and
+in turns. Beside them what is in a matched call of a module whoever matches it: PyTorch's own call
+of a module that does nothing (``torch_module``), the same with a hook before and after it
+(``torch_module_hooked``), a tensor without memory that stands for the result
+(``tensor_without_memory``), and the look at versions, memory and gradients of the module's
+tensors, at its parts and at the first bytes of one tensor (``look_at_module``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import time
+from collections.abc import Callable, Iterator
 from statistics import median
+from types import SimpleNamespace
 from typing import Any, Final
 
 from benchmarks.goals import Goal, at_least, at_most
@@ -61,7 +71,11 @@ def run(names: list[str], steps: int) -> tuple[dict[str, Any], list[Goal]]:
     chosen = [name for name in chosen if "all" in names or name in names]
     told = ("--partition", "auto")
     rows = [_row(one) for one in train(chosen, told, 1, steps, 2, ALL)] if chosen else []
-    match = {"function": _microseconds(module=False), "module": _microseconds(module=True)}
+    match = {
+        "function": _microseconds(module=False),
+        "module": _microseconds(module=True),
+        **_in_a_matched_call(),
+    }
     figures = {"workloads": rows, "match_microseconds": match}
     goals = [
         at_most("CPU microseconds to match a call of a function", MATCH_GOAL, match["function"]),
@@ -90,72 +104,125 @@ def _row(program: Any) -> dict[str, Any]:
         else 0.0,
         "stays": sorted({f"{one['label']}: {one['why']}" for one in calls if not one["moves"]}),
         "bytes": {**size, "sent": size["raw"] + size["chosen"]},
+        "cuts": [
+            {
+                "bytes": one["bytes"],
+                "share": round(one["seconds"] / whole, 3) if whole else 0.0,
+                "byte_nanoseconds": round(1e9 * one["byte_seconds"], 1),
+            }
+            for one in program["cuts"]
+        ],
     }
 
 
 def _microseconds(*, module: bool) -> float | None:
     """Of a matched call: by the difference of two chains, the median of some in turns.
 
-    None where noise is larger than what is measured. With one thread, since others of PyTorch's
-    use the processor while they wait.
+    None where noise is larger than what is measured.
     """
+    with _one_thread():
+        short, long = (_Chain(length, module=module) for length in LENGTHS)
+        found = [long.step_seconds() - short.step_seconds() for _ in range(ROUNDS * STEPS)]
+        for one in (short, long):
+            one.check()
+    each = 1e6 * median(found) / (LENGTHS[1] - LENGTHS[0])
+    return round(each, 1) if each > 0 else None
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Others of PyTorch's use the processor while they wait."""
     import torch
 
-    short, long = LENGTHS
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = [
-            (_step_seconds(long, module=module) - _step_seconds(short, module=module))
-            / (long - short)
-            for _ in range(ROUNDS)
-        ]
+        yield
     finally:
         torch.set_num_threads(threads)
-    return round(1e6 * median(found), 1) if min(found) > 0 else None
 
 
-def _step_seconds(length: int, *, module: bool) -> float:
-    """Of the processor, in the training, of a step whose calls are all matched: the median."""
+class _Chain:
+    """A training whose steps have some calls, one after the other, that are all matched."""
+
+    def __init__(self, length: int, *, module: bool) -> None:
+        import torch
+
+        from penstock.data.torchpartition.loader_steps import LoaderSteps
+
+        size, rows = 256, 64 if module else 2048
+        layers = [torch.nn.Linear(size, size) for _ in range(length if module else 0)]
+        for one in layers:
+            one.eval().requires_grad_(requires_grad=False)
+        head = torch.nn.Linear(size, 1)
+
+        @torch.no_grad()
+        def prefix(values: Any) -> Any:
+            for number in range(length):
+                values = layers[number](values) if module else values * 1.01
+            return values.sum(1, keepdim=True) + values
+
+        def step(batch: Any) -> None:
+            head(prefix(batch[0])).sum().backward()
+
+        self._step, self._steps = step, 0
+        self._loader = loader = LoaderSteps("the chain")
+        loader.begin_epoch()
+        for _ in range(6):
+            step(loader.deliver([torch.ones(rows, size)]))
+            loader.end_step()
+        calls = loader.begin_epoch()
+        if calls is None:
+            raise RuntimeError(f"the chain does not move: {loader.state.proof.why}")
+        self._packed = pickle.dumps(calls([torch.ones(rows, size)]))
+        for _ in range(20):
+            self.step_seconds()
+        self._before, self._steps = loader.moved, 0
+
+    def step_seconds(self) -> float:
+        """Of the processor, in the training, of its next step."""
+        given = pickle.loads(self._packed)
+        self._steps += 1
+        began = time.thread_time()
+        self._step(self._loader.deliver(given))
+        self._loader.end_step()
+        return time.thread_time() - began
+
+    def check(self) -> None:
+        """Raises RuntimeError unless nearly all steps have used what came."""
+        moved = self._loader.moved - self._before
+        if moved < self._steps - 1:
+            raise RuntimeError(f"{moved} of {self._steps} steps have used what came")
+
+
+def _in_a_matched_call() -> dict[str, float]:
+    """Microseconds of the processor, each by itself; see the module's docstring."""
     import torch
 
-    from penstock.data.torchpartition.loader_steps import LoaderSteps
+    from penstock.data.offloading.frozen import Frozen
+    from penstock.data.torchpartition.observation.deferred import Meta, without_numbers
 
-    size, rows = 256, 64 if module else 2048
-    layers = [torch.nn.Linear(size, size) for _ in range(length if module else 0)]
-    for one in layers:
-        one.eval().requires_grad_(requires_grad=False)
-    head = torch.nn.Linear(size, 1)
+    values, nobody = torch.ones(64, 256), SimpleNamespace(number=0, open=False)
+    meta = Meta.of(values)
+    plain, hooked = torch.nn.Identity(), torch.nn.Identity()
+    hooked.register_forward_pre_hook(lambda *given: None)
+    hooked.register_forward_hook(lambda *given: None)
+    linear = torch.nn.Linear(256, 256).eval().requires_grad_(requires_grad=False)
+    with _one_thread():
+        return {
+            "torch_module": _each(lambda: plain(values)),
+            "torch_module_hooked": _each(lambda: hooked(values)),
+            "tensor_without_memory": _each(lambda: without_numbers(meta, nobody, 0)),
+            "look_at_module": _each(Frozen(linear).change),
+        }
 
-    @torch.no_grad()
-    def prefix(values: Any) -> Any:
-        for number in range(length):
-            values = layers[number](values) if module else values * 1.01
-        return values.sum(1, keepdim=True) + values
 
-    def step(batch: Any) -> None:
-        head(prefix(batch[0])).sum().backward()
-
-    loader = LoaderSteps("the chain")
-    loader.begin_epoch()
-    for _ in range(6):
-        step(loader.deliver([torch.ones(rows, size)]))
-        loader.end_step()
-    calls = loader.begin_epoch()
-    if calls is None:
-        raise RuntimeError(f"the chain does not move: {loader.state.proof.why}")
-    made = calls([torch.ones(rows, size)])
-    packed = pickle.dumps(made)
-    for _ in range(20):
-        step(loader.deliver(pickle.loads(packed)))
-        loader.end_step()
-    given = [pickle.loads(packed) for _ in range(STEPS)]
-    before, seconds = loader.moved, []
-    for one in given:
+def _each(call: Callable[[], object]) -> float:
+    """Microseconds of the processor: the median of some rounds."""
+    found = []
+    for _ in range(STEPS):
         began = time.thread_time()
-        step(loader.deliver(one))
-        loader.end_step()
-        seconds.append(time.thread_time() - began)
-    if loader.moved - before < STEPS - 1:
-        raise RuntimeError(f"{loader.moved - before} of {STEPS} steps have used what came")
-    return median(seconds)
+        for _ in range(1000):
+            call()
+        found.append(1e3 * (time.thread_time() - began))
+    return round(median(found), 1)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import partition
 from benchmarks.goals import at_most
+from benchmarks.partition_programs.train import cuts as cuts_of
 from benchmarks.partitioning import cuts, found, kills, rates, session_kills
 from penstock.data.partition.cut import Cut, Prices, cut_at
 from penstock.data.partition.graph import Graph
+from penstock.data.torchpartition.loader_steps import LoaderSteps
+from penstock.data.torchpartition.observation.deferred import alive
+from penstock.data.torchpartition.observation.recording import Recording
 
 
 def test_the_cuts_are_compared_and_timed(
@@ -168,8 +175,13 @@ def test_of_the_labelled_seconds_those_that_move_are_found(monkeypatch: pytest.M
     calls.append(call("Linear", 9.0, moves=False))  # is trained, and labelled by nobody
     program: dict[str, Any] = {"name": "clicks", "calls": calls}
     program["bytes"] = {"raw": 90, "maximal": 50, "chosen": 20}
+    program["cuts"] = [
+        {"bytes": 50, "seconds": 4.0, "byte_seconds": 0.0},
+        {"bytes": 20, "seconds": 3.0, "byte_seconds": 2e-9},
+    ]
     monkeypatch.setattr(found, "train", lambda *given: [program])
     monkeypatch.setattr(found, "_microseconds", lambda *, module: 12.0)
+    monkeypatch.setattr(found, "_in_a_matched_call", lambda: {"torch_module": 2.5})
     figures, goals = found.run(["clicks"], 10)
     assert figures["workloads"] == [
         {
@@ -177,6 +189,53 @@ def test_of_the_labelled_seconds_those_that_move_are_found(monkeypatch: pytest.M
             "share_found": 0.75,
             "stays": ["bucketize: dear"],
             "bytes": {"raw": 90, "maximal": 50, "chosen": 20, "sent": 110},
+            "cuts": [
+                {"bytes": 50, "share": 1.0, "byte_nanoseconds": 0.0},
+                {"bytes": 20, "share": 0.75, "byte_nanoseconds": 2.0},
+            ],
         }
     ]
+    assert figures["match_microseconds"] == {"function": 12.0, "module": 12.0, "torch_module": 2.5}
     assert [goal.ok for goal in goals] == [True, False, False, True, False, True]
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_a_matched_call_costs_time_and_so_do_its_parts(
+    module: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found, "STEPS", 3)
+    each = found._microseconds(module=module)
+    assert each is None or each > 0
+    assert alive() == 0
+    assert min(found._in_a_matched_call().values()) > 0
+    assert alive() == 0, "what stood for a result is gone"
+
+
+def test_cuts_send_less_and_move_less_the_more_a_byte_costs() -> None:
+    made = cuts_of(SimpleNamespace(recording=sorted_rows()))
+    assert [(one["bytes"], round(one["seconds"], 6)) for one in made] == [
+        (128, 0.0031),  # rows and where they were
+        (64, 0.003),
+        (0, 0.0),
+    ]
+    prices = [one["byte_seconds"] for one in made]
+    assert prices[0] == 0.0
+    assert prices[1] == pytest.approx(0.0001 / 64, rel=0.25)
+    assert prices[2] == pytest.approx(0.003 / 64, rel=0.25)
+
+
+def sorted_rows() -> Recording:
+    """Steps with calls that make few numbers of many, and one that makes two values of those."""
+    table, loader = torch.nn.Embedding(16, 4), LoaderSteps("rows")
+    loader.begin_epoch()
+    for number in range(6):
+        [raw] = loader.deliver([torch.arange(4096).reshape(8, 512) + number])
+        rows, places = ((raw % 97).sum(1) % 16).sort()
+        table(rows)[places].sum().backward()
+        loader.end_step()
+    assert loader.plan is not None, loader.state.proof.why
+    calls = [
+        replace(one, seconds=0.0001 if "sort" in one.name else 0.001)
+        for one in loader.plan.recording.calls
+    ]
+    return replace(loader.plan.recording, calls=tuple(calls))

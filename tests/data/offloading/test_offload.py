@@ -234,6 +234,34 @@ def test_a_write_past_pytorch_is_seen_with_copies_of_the_bytes_and_without(
     assert "1.bias was written to" in [seen.change() for _ in range(4)]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda encode: encode[1].bias.requires_grad_(), "1.bias requires a gradient"),
+        (lambda encode: encode[1].train(), "1 was put into training mode"),
+        (lambda encode: encode[1].bias.mul_(0.5), "1.bias was written to"),
+        (lambda encode: setattr(encode[1].bias, "data", torch.zeros(4)), "1.bias was written to"),
+        (lambda encode: encode[1].register_buffer("more", torch.ones(1)), "1 changed"),
+        (lambda encode: encode[1].register_parameter("bias", None), "1 changed"),
+        (lambda encode: encode.__setitem__(1, torch.nn.Identity()), "the module changed"),
+        (lambda encode: encode.append(torch.nn.Identity()), "the module changed"),
+        (lambda encode: encode.pop(1), "the module changed"),
+    ],
+)
+@pytest.mark.parametrize("made_in", [torch.no_grad, torch.inference_mode])
+def test_what_pytorch_knows_of_a_module_is_seen_at_once(
+    made_in: Any, change: Callable[[Any], None], said: str
+) -> None:
+    with made_in():
+        encode = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 4)).eval()
+    encode.requires_grad_(requires_grad=False)
+    seen = frozen.Frozen(encode)
+    assert seen.change() is None
+    with made_in():
+        change(encode)
+    assert said in [seen.change() for _ in range(1 if made_in is torch.no_grad else 4)]
+
+
 @pytest.mark.parametrize("step", [1, 17, 20])
 @pytest.mark.parametrize(
     ("change", "said"),

@@ -24,8 +24,6 @@ LOOKED_AT_BYTES: Final = 16 << 10
 """Of a tensor, in its turn, with each call: a microsecond, or five where there is no copy."""
 COPIED_BYTES: Final = 4 << 20
 """Of these bytes copies are kept; of the tensors beyond that, checksums."""
-_VERSION: Final = operator.attrgetter("_version")
-_GRADIENT: Final = operator.attrgetter("requires_grad")
 _TRAINING: Final = operator.attrgetter("training")
 
 
@@ -44,7 +42,6 @@ class Frozen:
         heads = ((name, _head(one)) for name, one in self._found.tensors.items())
         self._heads = list(_Head.of((name, head) for name, head in heads if head is not None))
         self._quick = _Quick(self._found)
-        self._quickly = self._quick.state()
         self._turn = 0
         self._memory = {_memory(one) for one in self._found.tensors.values()}
         self.problem = next(self._problems(), None)
@@ -73,7 +70,7 @@ class Frozen:
 
     def change(self) -> str | None:
         """What is another than it was; None: nothing that can be seen for little."""
-        if self._quick.state() != self._quickly and (why := self._named_change()) is not None:
+        if not self._quick.is_same() and (why := self._named_change()) is not None:
             return why
         if not self._heads:
             return None
@@ -130,28 +127,50 @@ class _Head:
 
 
 class _Quick:
-    """All that `Frozen.change` compares, in few passes: an encoder may have a thousand tensors."""
+    """All that `Frozen.change` compares, as it was when this was made.
+
+    It is asked with each matched call: a small module must cost little more than its tensors, and
+    an encoder may have a thousand of them.
+    """
 
     def __init__(self, found: Reachable) -> None:
-        self._tensors = list(found.tensors.values())
-        self._versioned = [one for one in self._tensors if not one.is_inference()]
+        tensors = found.tensors.values()
+        self._versioned = [
+            (one, one._version, one.requires_grad, one.data_ptr())
+            for one in tensors
+            if not one.is_inference()
+        ]
+        self._others = [
+            (one, one.requires_grad, one.data_ptr()) for one in tensors if one.is_inference()
+        ]
         self._modules = list(found.modules.values())
+        self._training = list(map(_TRAINING, self._modules))
         self._groups: list[dict[str, Any]] = [
             group
             for module in self._modules
             for group in (module._parameters, module._buffers, module._modules)
         ]
+        self._sizes = list(map(len, self._groups))
+        self._parts = list(self._parts_now())
 
-    def state(self) -> tuple[list[Any], ...]:
-        """Equal as long as nothing changes that PyTorch counts."""
-        groups = map(dict.values, self._groups)
-        return (
-            list(map(_VERSION, self._versioned)),
-            list(map(_GRADIENT, self._tensors)),
-            list(map(torch.Tensor.data_ptr, self._tensors)),
-            list(map(_TRAINING, self._modules)),
-            list(map(id, itertools.chain.from_iterable(groups))),
-        )
+    def is_same(self) -> bool:
+        """Whether nothing has changed that PyTorch counts."""
+        for one, version_then, gradient, memory in self._versioned:
+            if one._version != version_then or one.requires_grad is not gradient:
+                return False
+            if one.data_ptr() != memory:
+                return False
+        for one, gradient, memory in self._others:
+            if one.requires_grad is not gradient or one.data_ptr() != memory:
+                return False
+        if list(map(_TRAINING, self._modules)) != self._training:
+            return False
+        if list(map(len, self._groups)) != self._sizes:
+            return False
+        return all(map(operator.is_, self._parts_now(), self._parts))
+
+    def _parts_now(self) -> Iterator[Any]:
+        return itertools.chain.from_iterable(map(dict.values, self._groups))
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, bool, int]:

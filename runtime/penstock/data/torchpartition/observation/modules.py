@@ -24,7 +24,11 @@ from penstock.data.offloading.frozen import Frozen
 from penstock.data.offloading.reachable import Reachable
 from penstock.data.torchpartition.observation.compiled import is_compiled
 from penstock.data.torchpartition.observation.compiling import unwatch_compiling, watch_compiling
-from penstock.data.torchpartition.observation.deferred import alive, first_deferred
+from penstock.data.torchpartition.observation.deferred import (
+    Deferred,
+    alive,
+    first_deferred,
+)
 
 _everybodys: Final[Any] = torch.nn.modules.module
 _ASKING: Final = (
@@ -251,7 +255,8 @@ def remove_witness(witness: Witness) -> None:
 
 
 def _call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    found = first_deferred((args, kwargs))
+    # Most modules that move are called with one tensor of the step, and many are called.
+    found = args[0] if args and type(args[0]) is Deferred else first_deferred((args, kwargs))
     if _watch.witnesses and (found is None or not found._step.open):
         for witness in list(_watch.witnesses):
             witness.see(self, args, kwargs)
