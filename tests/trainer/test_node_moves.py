@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock.crds import environment
 from penstock.crds.scale import Scale
 from penstock.job.settings import pod_identity
 from penstock.trainer.brain.node_reports import merged
-from penstock.trainer.node_moves import MOST_AVOIDED, scale_for
+from penstock.trainer.node_moves import MOST_AVOIDED, NodeMoves, scale_for
 from penstock.trainer.nodecheck.check import Finding, Verdict
-from penstock.trainer.nodecheck.cohort import CheckedNode
+from penstock.trainer.nodecheck.cohort import CheckedNode, PodChecks
 from penstock.trainer.nodecheck.messages import RoundMeasured
 from penstock.trainer.nodecheck.outliers import Speed
 from penstock.wire.nodes import NodeVerdict
@@ -51,3 +53,22 @@ def test_a_node_with_a_good_pod_is_good() -> None:
         "n2": NodeVerdict.SLOW,
     }
     assert (found[1].what, found[1].ratio, found[1].link) == ("compute", 4.0, 3e9)
+
+
+def test_a_check_whose_pods_have_begun_comes_to_its_end() -> None:
+    """They do not ask any more: what they have measured is written down nevertheless."""
+    advanced = asyncio.Event()
+
+    class Checks(PodChecks):
+        def advance(self, now: float) -> None:
+            super().advance(now)
+            advanced.set()
+
+    async def run() -> None:
+        moves = NodeMoves(Checks(), None, None, pod_identity({}))
+        async with asyncio.timeout(30):
+            moving = asyncio.create_task(moves.run(lambda: True))
+            await advanced.wait()
+            moving.cancel()
+
+    asyncio.run(run())

@@ -58,6 +58,7 @@ class NodeMoves:
         """Carry out until cancelled; ``asked_for``: whether the job wants its nodes checked."""
         asked, known = float("-inf"), False
         while True:
+            self._checks.advance(time.monotonic())
             found = self._checks.take_found()
             if found:
                 await self._move(found)

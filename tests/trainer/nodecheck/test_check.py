@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import pytest
@@ -73,6 +74,47 @@ def test_equal_machines_are_good_after_two_rounds() -> None:
 def test_a_slow_machine_is_named_with_what_is_slow(what: Speed) -> None:
     found = bad(run(machines(9), {"n004": (what, 0.25)}))
     assert found == {"n004": Finding(Verdict.SLOW, what, pytest.approx(4.0))}
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("factor", [0.01, 0.3])
+def test_the_one_slow_link_of_a_few_is_named_whoever_it_is_and_no_other(
+    count: int, factor: float
+) -> None:
+    for number in range(count):
+        check = run(machines(count), {f"n{number:03}": (Speed.LINK, factor)})
+        assert bad(check) == {
+            f"n{number:03}": Finding(Verdict.SLOW, Speed.LINK, pytest.approx(1 / factor))
+        }
+        assert len(check.rounds) <= 4
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_a_link_that_is_slow_at_one_time_and_fails_at_another_is_named(count: int) -> None:
+    for number, fails in itertools.product(range(count), range(4)):
+        name = f"n{number:03}"
+        check = Check(machines(count))
+        while (pairs := next_round(check)) is not None:
+            turn, measured = len(check.rounds), []
+            for one, other in [each for pair in pairs for each in (pair, pair[::-1]) if each[0]]:
+                failed = bool(other) and name in (one, other) and turn == fails
+                speeds = {Speed.COMPUTE: 1.0}
+                if other and not failed:
+                    speeds[Speed.LINK] = 0.01 if name in (one, other) else 1.0
+                measured.append(Measurement(one, other, speeds, failed))
+            check = check.add(measured)
+        assert set(bad(check)) == {name}, (number, fails)
+
+
+def test_of_a_link_of_which_nothing_is_known_nothing_good_is_said() -> None:
+    unknown = Measurement("n000", speeds={Speed.COMPUTE: 1.0}, incomplete=True)
+    others = [Measurement(f"n{number:03}", speeds={Speed.COMPUTE: 1.0}) for number in (1, 2, 3)]
+    found = findings(Check(machines(4)).add([unknown, *others]))
+    assert found["n000"].verdict is Verdict.UNKNOWN
+    assert found["n001"].verdict is Verdict.GOOD
+    slow = Measurement("n000", speeds={Speed.COMPUTE: 0.1}, incomplete=True)
+    found = findings(Check(machines(4)).add([slow, *others]).add([slow, *others]))
+    assert found["n000"].verdict is Verdict.SLOW
 
 
 def test_a_failing_machine_is_named_and_its_partners_are_not() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import pytest
+
 from penstock.trainer.nodecheck.check import Verdict
 from penstock.trainer.nodecheck.cohort import (
     CHECK_SECONDS,
@@ -132,6 +134,133 @@ def test_what_a_slow_machine_says_before_its_link_is_measured_counts() -> None:
     assert [rank for rank, reply in replies.items() if reply.replaced] == [4]
     found = {one.node: one.finding.verdict for one in checks.take_found()}
     assert found["n4"] is Verdict.SLOW
+
+
+class DelayedPods:
+    """Three pods; to and from one of them all comes late, to its partners and its trainer.
+
+    Messages are events on one clock: nothing here waits.
+    """
+
+    OWN = 0.45
+    FAST, SLOW = 1e9, 1e7
+    POLL = 0.05
+    LIMIT = 5.0
+
+    def __init__(self, checks: PodChecks, delayed: int, exchange: float, late: float) -> None:
+        self._checks, self._delayed = checks, delayed
+        self._exchange, self._late = exchange, late
+        self._measured: dict[int, dict[int, RoundMeasured]] = {rank: {} for rank in range(3)}
+        self._heard: dict[int, float] = {}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        for rank in range(3):
+            self._send(rank, 0.0)
+
+    def run(self) -> None:
+        """Until no pod has anything left to say, then some time."""
+        now = 0.0
+        while self._events:
+            self._events.sort(key=lambda one: one[:2])
+            now, _, act = self._events.pop(0)
+            self._checks.advance(100 + now)
+            act()
+        for tick in range(100):
+            self._checks.advance(100 + now + tick / 10)
+
+    def _at(self, when: float, rank: int, act: Callable[[], None]) -> None:
+        if when - self._heard.get(rank, when) < self.LIMIT:  # or it has begun its program
+            self._events.append((when, rank, act))
+
+    def _way(self, rank: int) -> float:
+        return self._late if rank == self._delayed else 0.0
+
+    def _poll(self, rank: int, sent: float) -> Callable[[], None]:
+        said = tuple(self._measured[rank].values())
+        report = CheckReport(
+            rank=rank, incarnation=0, node=f"n{rank}", address=f"host-{rank}:1", measured=said
+        )
+        arrives = sent + self._way(rank)
+
+        def heard() -> None:
+            reply = self._checks.answer(report, {0, 1, 2}, 100 + arrives)
+            back = arrives + self._way(rank)
+            self._heard.setdefault(rank, back)
+            if not reply.over and not reply.replaced:
+                self._at(back, rank, lambda: self._hear(rank, reply, back))
+
+        return heard
+
+    def _hear(self, rank: int, reply: CheckReply, now: float) -> None:
+        number, measured = reply.round, self._measured[rank]
+        if number is None or number in measured:
+            self._send(rank, now + self.POLL)
+            return
+        own = RoundMeasured(number=number, compute=1e9, memory=1e9)
+        if not reply.partner:
+            measured[number] = own
+            self._send(rank, now + self.OWN)
+            return
+        other = int(reply.partner.removeprefix("host-").removesuffix(":1"))
+        slow = self._delayed in (rank, other)
+        done = own.model_copy(update={"link": self.SLOW if slow else self.FAST})
+        measured[number] = own.model_copy(update={"complete": False})
+        self._send(rank, now + self.OWN, polls=False)
+        end = now + self.OWN + (self._exchange if slow else 0.2)
+        self._at(end, rank, lambda: self._complete(rank, done, end))
+
+    def _complete(self, rank: int, done: RoundMeasured, now: float) -> None:
+        self._measured[rank][done.number] = done
+        self._send(rank, now)
+
+    def _send(self, rank: int, sent: float, *, polls: bool = True) -> None:
+        act = self._poll(rank, sent)
+        if not polls:
+            said = tuple(self._measured[rank].values())
+            report = CheckReport(
+                rank=rank, incarnation=0, node=f"n{rank}", address=f"host-{rank}:1", measured=said
+            )
+            arrives = sent + self._way(rank)
+
+            def act() -> None:
+                self._checks.answer(report, {0, 1, 2}, 100 + arrives)
+
+        self._at(sent + self._way(rank), rank, act)
+
+
+def verdicts(checks: PodChecks) -> dict[str, Verdict]:
+    return {one.node: one.finding.verdict for one in checks.take_found()}
+
+
+@pytest.mark.parametrize("delayed", range(3))
+@pytest.mark.parametrize("late", [0.0, 0.1, 0.15])
+@pytest.mark.parametrize("exchange", [0.5, 0.75, 0.95])
+def test_of_three_the_one_to_which_all_comes_late_is_named(
+    delayed: int, late: float, exchange: float
+) -> None:
+    checks = PodChecks()
+    DelayedPods(checks, delayed, exchange, late).run()
+    good = dict.fromkeys((f"n{rank}" for rank in range(3)), Verdict.GOOD)
+    assert verdicts(checks) == {**good, f"n{delayed}": Verdict.SLOW}
+
+
+def test_what_one_end_says_of_a_link_holds_for_both() -> None:
+    checks = PodChecks()
+    pods = Pods(checks, {**dict.fromkeys(range(3), 1.0), 3: -1.0}, links=lambda rank: rank != 3)
+    pods.run(set(range(4)))
+    found = verdicts(checks)
+    assert found.pop("n3") is Verdict.FAILING
+    assert set(found.values()) == {Verdict.GOOD}
+
+
+def test_a_check_is_over_in_time_even_if_nobody_asks_any_more() -> None:
+    checks = PodChecks()
+    pods = Pods(checks, {0: 1.0, 1: 1.0, 2: 0.1})
+    for _ in range(5):  # all have measured twice, and their programs begin
+        for rank in range(3):
+            pods.poll(rank, {0, 1, 2})
+    assert checks.take_found() == []
+    checks.advance(pods.now + CHECK_SECONDS + 0.1)
+    assert verdicts(checks)["n2"] is Verdict.SLOW
 
 
 def test_a_latecomer_after_all_have_gone_has_a_check_of_its_own() -> None:

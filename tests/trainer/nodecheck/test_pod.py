@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +18,13 @@ from penstock.job.settings import pod_identity
 from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.nodecheck import pod
 from penstock.trainer.nodecheck.cohort import CheckedNode, PodChecks
-from penstock.trainer.nodecheck.link import LINK_SECONDS, MOST_CALLERS, measure_link, serving
+from penstock.trainer.nodecheck.link import (
+    LINK_SECONDS,
+    MESSAGE_BYTES,
+    MOST_CALLERS,
+    measure_link,
+    serving,
+)
 from penstock.trainer.nodecheck.pod import check_pod
 from penstock.trainer.nodecheck.probe import OwnSpeeds, measure
 from penstock.trainer.server import Changes, Endpoints, make_server
@@ -127,3 +136,65 @@ def test_no_measurement_goes_on_when_the_program_begins(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(pod, "measure", slow_measure)
     assert asyncio.run(give_up())
+
+
+def test_a_trainer_that_is_far_away_is_not_waited_for_before_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    linking = threading.Event()
+
+    def link(address: str, token: str) -> float:
+        linking.set()
+        return 1e9
+
+    async def say(_: object) -> None:
+        assert await asyncio.to_thread(linking.wait, 30), "the link waits for the trainer"
+
+    monkeypatch.setattr(pod, "measure", OwnSpeeds)
+    monkeypatch.setattr(pod, "measure_link", link)
+    measured = asyncio.run(pod._measure(1, "partner:1", "token", say))
+    assert (measured.link, measured.complete, measured.failed) == (1e9, True, False)
+
+
+def test_a_link_on_which_all_comes_late_is_slow() -> None:
+    with serving("127.0.0.1", "token") as address, late(address, 0.05) as slow_address:
+        usual, slow = measure_link(address, "token"), measure_link(slow_address, "token")
+    assert usual is not None
+    assert slow is None or slow <= 2 * MESSAGE_BYTES / 0.1, "each message waits for its way"
+
+
+@contextlib.contextmanager
+def late(address: str, seconds: float) -> Iterator[str]:
+    """A way to an address on which each piece comes so much later, in both directions."""
+    host, _, port = address.rpartition(":")
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            waiting: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+            threading.Thread(target=deliver, args=(waiting, target), daemon=True).start()
+            while content := source.recv(1 << 16):
+                waiting.put((time.monotonic() + seconds, content))
+        waiting.put((0.0, b""))
+
+    def deliver(waiting: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while (one := waiting.get())[1]:
+                time.sleep(max(0.0, one[0] - time.monotonic()))
+                target.sendall(one[1])
+            target.shutdown(socket.SHUT_WR)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                there = listening.accept()[0]
+                back = socket.create_connection((host, int(port)))
+                threading.Thread(target=carry, args=(there, back), daemon=True).start()
+                carry(back, there)
+                there.close()
+                back.close()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join(10)

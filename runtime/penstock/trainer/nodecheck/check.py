@@ -4,7 +4,10 @@ In the first `FULL_ROUNDS` everybody is measured, in the first of them in pairs 
 hardware. Whoever was slow, or whose pair failed or was slow, is a suspect; suspects are measured
 again, each with a partner of its own that is none, so that what goes wrong then is the suspect's
 (so does DLRover in the second of its two rounds). What is measured alone (compute, memory) is the
-machine's own in any round.
+machine's own in any round. A link is as fast as its slower end: what a machine's own reaches is the
+best that it had with any partner, and usual is what is usual of these. In one round of a few most
+may have the one slow end for a partner, all of three in two rounds: so who was left over once, and
+has met one other alone, is measured once more, with another of these.
 
 Guarantees:
 - a machine is called bad only by `votes_needed` measurements that were bad, and more bad ones than
@@ -49,15 +52,18 @@ class Measurement:
 
     Attributes:
         machine: who.
-        partner: with whom; empty: it had none.
+        partner: with whom; empty: it had none, or nothing is known of their link.
         speeds: what it reached; a link that failed has none.
         failed: nothing, or not all, came across the link.
+        incomplete: it had a partner, and nothing is known of their link: its own speeds speak only
+            against it.
     """
 
     machine: str
     partner: str = ""
     speeds: Mapping[Speed, float] = field(default_factory=dict)
     failed: bool = False
+    incomplete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,10 @@ def next_round(check: Check) -> tuple[tuple[str, str], ...] | None:
     if len(check.rounds) >= FULL_ROUNDS:
         unlinked = {name for name in suspects if not met.get(name)}
         pairs = _retested(check, sorted(undecided | unlinked), suspects, met)
-        return tuple(pair for pair in pairs if pair[1] or pair[0] in undecided) or None
+        pairs = tuple(pair for pair in pairs if pair[1] or pair[0] in undecided)
+        if len(check.rounds) == FULL_ROUNDS:
+            pairs += _left_over(check, {name for pair in pairs for name in pair}, met)
+        return pairs or None
     pairs = _retested(check, sorted(suspects), suspects, met)
     taken = {name for pair in pairs for name in pair if name}
     return pairs + _by_class(check.hardware, taken, met) or None
@@ -147,6 +156,24 @@ def findings(check: Check) -> dict[str, Finding]:
         else:
             found[name] = Finding(Verdict.UNKNOWN)
     return found
+
+
+def compared(check: Check) -> tuple[tuple[str, Mapping[Speed, float]], ...]:
+    """Hardware and speeds of each machine that was measured, as others are compared with them.
+
+    Compute and memory are those of the first round, as later ones measure suspects. The link is the
+    best that it had.
+    """
+    own: dict[str, dict[Speed, float]] = defaultdict(dict)
+    for number, measured in enumerate(check.rounds):
+        for one in measured:
+            reached = own[one.machine]
+            for what, speed in one.speeds.items():
+                if what is Speed.LINK:
+                    reached[what] = max(speed, reached.get(what, 0.0))
+                elif number == 0:
+                    reached[what] = speed
+    return tuple((check.hardware[name], speeds) for name, speeds in own.items())
 
 
 def _bad(tally: _Tally) -> Finding:
@@ -193,6 +220,16 @@ def _by_class(
     return tuple(pairs)
 
 
+def _left_over(
+    check: Check, taken: Collection[str], met: Mapping[str, Collection[str]]
+) -> tuple[tuple[str, str], ...]:
+    """Pairs of those that have met one other alone: it may be its link that theirs was."""
+    once = {
+        name: hardware for name, hardware in check.hardware.items() if len(met.get(name, ())) == 1
+    }
+    return tuple(pair for pair in _by_class(once, taken, met) if pair[1])
+
+
 def _retested(
     check: Check,
     wanted: Sequence[str],
@@ -230,11 +267,10 @@ def _met(check: Check) -> dict[str, set[str]]:
 
 
 def _known(check: Check) -> dict[str, dict[Speed, Usual]]:
-    """What is usual in each class, of the first round: later ones measure suspects."""
+    """What is usual in each class."""
     speeds: dict[str, dict[Speed, list[float]]] = defaultdict(lambda: defaultdict(list))
-    first = ((check.hardware[one.machine], one.speeds) for one in check.rounds[0])
-    for hardware, reached in (*check.earlier, *first):
-        for what, speed in reached.items():
+    for hardware, own in (*check.earlier, *compared(check)):
+        for what, speed in own.items():
             speeds[hardware][what].append(speed)
     return {
         hardware: {what: usual(values) for what, values in by_what.items()}
@@ -282,6 +318,8 @@ def _judge(check: Check) -> tuple[dict[str, _Tally], set[str]]:
             if said.own:
                 suspects.add(one.machine)
                 _vote(tallies[one.machine], said)
+            elif one.incomplete:
+                continue
             elif not (one.partner and said.link_bad) or one.machine in before:
                 _vote(tallies[one.machine], said)
             elif one.partner not in before:

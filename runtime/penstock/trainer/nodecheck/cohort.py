@@ -5,7 +5,8 @@ do; what was found is taken out by whoever writes it down.
 
 Guarantees:
 - nobody waits for a pod that does not come, or not for long (`GATHER_SECONDS`, `ROUND_SECONDS`),
-  and after `CHECK_SECONDS` a check is over, whatever is known then;
+  and after `CHECK_SECONDS` a check is over, whatever is known then, and whoever still asks;
+- what one end says of a link holds for both: the other's word may come late by that very link;
 - who comes late, as a slow machine does, is compared with those that were measured before;
 - at most one rank in four is ever put elsewhere for what is measured here (but one at least), and
   none more often than `MOST_MOVES`: a job is never kept from running by its own checks;
@@ -26,6 +27,7 @@ from penstock.trainer.nodecheck.check import (
     Finding,
     Measurement,
     Verdict,
+    compared,
     findings,
     next_round,
 )
@@ -40,7 +42,8 @@ from penstock.trainer.nodecheck.training_check import TrainingCheck
 
 GATHER_SECONDS: Final = 1.0
 ROUND_SECONDS: Final = 1.7
-CHECK_SECONDS: Final = 4.5
+CHECK_SECONDS: Final = 4.8
+"""Before pods begin without an answer (`pod.MOST_SECONDS`); time for three slow rounds of three."""
 MOVED_SHARE: Final = 4
 MOST_EARLIER: Final = 64
 MOST_MOVES: Final = 2
@@ -125,6 +128,11 @@ class PodChecks:
                 )
             )
 
+    def advance(self, now: float) -> None:
+        """Let time pass: pods that have begun without an answer do not ask for one any more."""
+        if self._cohort is not None:
+            self._advance(self._cohort, None, now)
+
     def answer(
         self, report: CheckReport, expected: Collection[int] | None, now: float
     ) -> CheckReply:
@@ -186,10 +194,7 @@ class PodChecks:
         assert cohort.check is not None
         number = len(cohort.check.rounds)
         late = now - cohort.round_began >= ROUND_SECONDS or now - cohort.began >= CHECK_SECONDS
-        return late or all(
-            any(one.number == number and one.complete for one in cohort.pods[name].measured)
-            for name in cohort.pairs
-        )
+        return late or all(_is_known(cohort, name, number) for name in cohort.pairs)
 
     def _open(self, cohort: _Cohort, now: float) -> None:
         assert cohort.check is not None
@@ -210,9 +215,7 @@ class PodChecks:
         found = findings(cohort.check)
         self._ranks.update(pod.rank for pod in cohort.pods.values())
         most = max(1, len(self._ranks) // MOVED_SHARE)
-        self._earlier.extend(
-            (cohort.check.hardware[one.machine], one.speeds) for one in cohort.check.rounds[0]
-        )
+        self._earlier.extend(compared(cohort.check))
         # Those that fail hold everybody up; then the slowest.
         order = sorted(
             found, key=lambda one: (found[one].verdict is not Verdict.FAILING, -found[one].ratio)
@@ -262,19 +265,32 @@ def _name(report: CheckReport) -> str:
 
 
 def _measurement(cohort: _Cohort, name: str, number: int) -> Measurement | None:
-    said = next((one for one in cohort.pods[name].measured if one.number == number), None)
+    said, partner = _said(cohort, name, number), cohort.pairs[name]
     if said is None:
         return None
-    speeds = {
-        what: speed
-        for what, speed in (
-            (Speed.COMPUTE, said.compute),
-            (Speed.MEMORY, said.memory),
-            (Speed.LINK, said.link),
-        )
-        if speed is not None
-    }
-    partner = cohort.pairs[name]
-    if said.link is None and not said.failed:
-        partner = ""
-    return Measurement(name, partner, speeds, said.failed)
+    link, failed = said.link, said.failed
+    other = None if said.complete else _said(cohort, partner, number)
+    if other is not None:
+        link, failed = other.link, other.failed
+    measured = (Speed.COMPUTE, said.compute), (Speed.MEMORY, said.memory), (Speed.LINK, link)
+    speeds = {what: speed for what, speed in measured if speed is not None}
+    known = link is not None or failed
+    return Measurement(
+        name,
+        partner if known else "",
+        speeds,
+        failed,
+        incomplete=not known and not said.complete,
+    )
+
+
+def _is_known(cohort: _Cohort, name: str, number: int) -> bool:
+    """Whether there is nothing more to learn of this pod in a round."""
+    said, other = (_said(cohort, one, number) for one in (name, cohort.pairs[name]))
+    return said is not None and (said.complete or (other is not None and other.complete))
+
+
+def _said(cohort: _Cohort, name: str, number: int) -> RoundMeasured | None:
+    if name not in cohort.pods:
+        return None
+    return next((one for one in cohort.pods[name].measured if one.number == number), None)

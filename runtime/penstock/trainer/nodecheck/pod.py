@@ -148,8 +148,11 @@ async def _measure(
     done = RoundMeasured(number=number, compute=own.compute, memory=own.memory)
     if not partner:
         return done
-    await say(done.model_copy(update={"complete": False}))
-    link = await _to_its_end(partial(measure_link, partner, token))
+    linked = asyncio.ensure_future(_to_its_end(partial(measure_link, partner, token)))
+    try:  # a trainer that is far away is not waited for twice
+        await say(done.model_copy(update={"complete": False}))
+    finally:
+        link = await linked
     return done.model_copy(update={"link": link, "failed": link is None})
 
 
