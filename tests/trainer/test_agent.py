@@ -57,8 +57,33 @@ def test_the_exit_code_is_the_programs(code: int) -> None:
 
 
 def test_a_program_that_was_killed_gives_128_and_the_signal() -> None:
-    code, _ = finish(agent("import os; os.kill(os.getpid(), 9)"))
+    code, output = finish(agent("import os; os.kill(os.getpid(), 9)"))
     assert code == 128 + signal.SIGKILL
+    assert b"the program was ended by SIGKILL: exit code 137" in output
+
+
+def test_a_program_that_crashes_is_named_at_once_with_a_trainer_away_and_children_left(
+    tmp_path: Path,
+) -> None:
+    crash = f"import signal, os\nos.kill(os.getpid(), signal.SIGSEGV)  # {tmp_path}"
+    environ = {environment.TRAINER_ADDRESS: "127.0.0.1:1"}
+    code, output = finish(agent(daemon(tmp_path / "pids", crash), environ=environ))
+    assert code == 128 + signal.SIGSEGV
+    assert b"the program was ended by SIGSEGV: exit code 139" in output
+    for pid in (tmp_path / "pids").read_text().split():
+        assert_ends(int(pid))
+
+
+def test_a_signal_that_was_passed_on_is_no_news(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    process = agent(
+        f"import pathlib, time\npathlib.Path({str(ready)!r}).write_text('x')\ntime.sleep(60)"
+    )
+    wait_for_file(ready)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 128 + signal.SIGTERM
+    assert b"was ended by" not in output
 
 
 def test_a_traceback_is_the_end_of_the_log() -> None:

@@ -70,6 +70,25 @@ def test_a_rank_that_hangs_is_started_again_in_its_pod(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_rank_that_hangs_in_a_group_that_is_no_more_is_started_again(tmp_path: Path) -> None:
+    """Nobody forms a group without it: the other one has crashed, and is gone for a while."""
+    with running_job(tmp_path) as job:
+        start_trainer(job, "Restart")
+        start_worker(job, 0)
+        start_worker(job, 1, f"--hang-at-step={KNOWN_STEP}", f"--hung={tmp_path / 'hung'}")
+        job.wait_for((tmp_path / "hung").exists, 60, "the hang")
+        job.training_process(0).send_signal(signal.SIGSEGV)
+        assert job.workers[0].wait(60) == 128 + signal.SIGSEGV
+        assert "the program was ended by SIGSEGV" in job.log_path(0).read_text()
+        job.wait_for(lambda: "HungProcessEnded" in trainer_log(job), 60, "its end")
+        job.wait_for_world(1)
+        start_worker(job, 0)
+        job.wait_for_world(2)
+        assert_exactly_once(job)
+        assert job.incarnations == {0: 1, 1: 0}, "the pod that hung was replaced"
+
+
+@pytest.mark.slow
 def test_the_pod_of_a_rank_that_is_stopped_fails_and_its_next_one_goes_on(tmp_path: Path) -> None:
     with running_job(tmp_path) as job:
         start_trainer(job, "Replace")

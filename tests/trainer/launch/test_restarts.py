@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 
 import pytest
 
-from penstock.trainer.launch.program import NOT_FOUND
+from penstock.trainer.launch.program import NOT_FOUND, SingleProgram
 from penstock.trainer.launch.restarts import RestartedProgram
 
 
@@ -109,6 +111,22 @@ def test_one_that_hangs_is_killed_and_started_again_for_nothing() -> None:
 
     assert asyncio.run(main()) == 0
     assert (made[0].told, len(made)) == ([signal.SIGKILL], 2)
+
+
+def test_a_crash_is_in_the_log_before_what_it_left_is_saved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said: list[str] = []
+    crash = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]
+
+    def save(_: int) -> None:
+        said.append(caplog.text)
+
+    async def main() -> int:
+        return await RestartedProgram(lambda: SingleProgram(crash, os.environ), 0, save).run()
+
+    assert asyncio.run(main()) == 128 + signal.SIGSEGV
+    assert "ended by SIGSEGV: exit code 139" in said[0]
 
 
 def test_one_that_is_to_end_is_not_started_again_for_hanging() -> None:

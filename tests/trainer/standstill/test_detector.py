@@ -42,6 +42,7 @@ class Job:
         self.no_core = [0.0] * ranks
         """Of the time since its last step, the part that a rank waits for a core."""
         self._answered = [0] * ranks
+        self.waiting: frozenset[int] | None = None
 
     def run(self, seconds: float, steps: Iterable[float] = (), stuck: bool = False) -> None:
         """``steps``: pauses between steps, which all ranks take at once."""
@@ -53,7 +54,7 @@ class Job:
                 self.last = [due] * len(self.last)
                 due += next(pauses, float("inf"))
             self._report()
-            self.detector.advance(self.now)
+            self.detector.advance(self.now, self.waiting)
 
     def _report(self) -> None:
         look = self.detector.look
@@ -99,6 +100,17 @@ def test_where_all_wait_for_each_other_all_are_named() -> None:
     job.run(30, steps=[1.0] * 30)
     job.run(12, stuck=True)
     assert job.named == [0, 1, 2]
+
+
+def test_while_a_group_is_formed_those_who_only_wait_for_others_are_not_named() -> None:
+    job = Job(3)
+    job.run(30, steps=[1.0] * 30)
+    job.waiting = frozenset({0})
+    job.run(60, stuck=True)
+    assert job.named == [], "1 and 2 wait for a sum with one that is gone"
+    job.stacks[1] = lambda: LOCK
+    job.run(60, stuck=True)
+    assert job.named == [1]
 
 
 def test_an_evaluation_is_no_standstill() -> None:

@@ -35,7 +35,9 @@ def report(idle: float, look: int = 0, state: ProcessState = ProcessState.RUNNIN
     )
 
 
-def stand_still(found: Standstills, *, holds_steps: bool = False) -> float:
+def stand_still(
+    found: Standstills, *, holds_steps: bool = False, waiting: frozenset[int] | None = None
+) -> float:
     now = 0.0
     for _ in range(20):
         now += 1.0
@@ -44,7 +46,7 @@ def stand_still(found: Standstills, *, holds_steps: bool = False) -> float:
     for second in range(1, 16):
         now += 1.0
         found.hear(report(float(second), found.look), now)
-        found.advance(now, JobFacts(), holds_steps=holds_steps)
+        found.advance(now, JobFacts(), holds_steps=holds_steps, waiting=waiting)
     return now
 
 
@@ -61,11 +63,28 @@ def test_the_worker_its_node_and_the_function_are_named_until_the_next_step() ->
     assert problems.current() == ()
 
 
-def test_nothing_is_said_while_a_group_is_formed() -> None:
+def test_nothing_is_said_while_nobody_is_to_take_a_step() -> None:
     problems = Problems()
     found = Standstills(problems)
     stand_still(found, holds_steps=True)
     assert (problems.current(), found.look) == ((), 0)
+
+
+def test_while_a_group_is_formed_who_waits_for_it_is_left_alone_and_who_does_not_is_named() -> None:
+    for waiting, named in ((frozenset({1}), False), (frozenset({0}), True), (frozenset(), True)):
+        problems = Problems()
+        found = Standstills(problems)
+        stand_still(found, waiting=waiting)
+        assert bool(problems.current()) == named, waiting
+
+
+def test_who_is_named_and_then_waits_for_a_group_is_named_no_more() -> None:
+    problems = Problems()
+    found = Standstills(problems)
+    now = stand_still(found)
+    assert problems.current()
+    found.advance(now + 1, JobFacts(), holds_steps=False, waiting=frozenset({1}))
+    assert problems.current() == ()
 
 
 def test_a_program_that_has_ended_or_a_pod_that_has_stands_still_no_more() -> None:

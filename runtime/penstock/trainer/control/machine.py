@@ -55,6 +55,7 @@ from penstock.trainer.control.model.events import (
     Write,
 )
 from penstock.trainer.control.model.job import JobFacts, RefusedError
+from penstock.trainer.control.model.rendezvous import waiting_ranks
 from penstock.trainer.control.model.state import State
 from penstock.trainer.control.step_context import StepContext
 
@@ -131,6 +132,7 @@ def _advance(turn: StepContext) -> None:
         state.facts,
         holds_steps=state.holds_steps,
         launched=state.rendezvous.members.launched,
+        waiting=waiting_ranks(state.rendezvous),
     ):
         state.rendezvous.dissolve()
     state.write_problems.forget(now)

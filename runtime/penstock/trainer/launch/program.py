@@ -50,6 +50,7 @@ class SingleProgram:
         self._environ = environ
         self._pid = 0  # while it runs
         self._early: list[signal.Signals] = []  # before it ran
+        self._sent: set[int] = set()
         self._begun = asyncio.Event()
 
     @property
@@ -79,10 +80,16 @@ class SingleProgram:
         code = await process.wait()
         self._pid = 0
         kill_group(process.pid, signal.SIGKILL)
+        if code < 0 and -code not in self._sent:
+            # It has no last words, and what its agent does next may take a minute.
+            logger.error(
+                "the program was ended by %s: exit code %d", _name(-code), shell_code(code)
+            )
         return shell_code(code)
 
     def pass_on(self, number: signal.Signals) -> None:
         """See `Program.pass_on`."""
+        self._sent.add(number)
         if self._pid:
             kill_group(self._pid, number)
         else:
@@ -98,6 +105,14 @@ async def start(command: Sequence[str], environ: Mapping[str, str]) -> asyncio.s
     return await asyncio.create_subprocess_exec(
         *command, env=environ, start_new_session=True, preexec_fn=die_with_parent
     )
+
+
+def _name(number: int) -> str:
+    """Of a signal, as ``kill -l`` has it."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def say_unstartable(command: Sequence[str], error: OSError) -> int:

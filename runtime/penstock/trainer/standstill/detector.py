@@ -12,6 +12,10 @@ What they show decides:
   work or be in a loop that calls others: it is named only after `WORKS_SECONDS` more;
 - those that only wait for other processes are not the cause, unless all of them do.
 
+While a group is formed anew its members wait for that, and take no steps: they are not suspected,
+nor is one named that only waits for others. Who stays in the group that is no more is, as ever: a
+process that hangs there would keep the others from forming theirs.
+
 What a process has waited for a core since its last step is no part of its pause: it could not have
 taken a step then. So one that is starved is suspected later by as much, and who waits for it is not
 named meanwhile. That holds until it has used more CPU than in any pause before, by
@@ -176,6 +180,7 @@ class Detector:
         self._looks: list[dict[Key, Look]] = []
         self._began: list[float] = []
         self._not_before = float("-inf")
+        self._waiting: frozenset[int] | None = None
 
     def hear(self, rank: int, processes: Mapping[int, Heard], now: float) -> None:
         """A pod's agent says of its processes, all of them; those it leaves out are gone."""
@@ -209,8 +214,16 @@ class Detector:
         if look == self.look and self._looks:
             self._looks[-1].update(((rank, pid), one) for pid, one in shown.items())
 
-    def advance(self, now: float) -> None:
-        """Let time pass."""
+    def advance(self, now: float, waiting: frozenset[int] | None = None) -> None:
+        """Let time pass.
+
+        Args:
+            now: seconds of the caller's clock.
+            waiting: ranks of pods whose processes wait for a group that is being formed; None:
+                none is.
+        """
+        self._waiting = waiting
+        self.standing = tuple(one for one in self.standing if not self._waits(one.rank))
         if self.look:
             asked = now - self._began[-1]
             missing = any(key not in self._looks[-1] for key in self._suspected(now))
@@ -232,6 +245,7 @@ class Detector:
         return [
             (rank, pid)
             for rank, processes in self._processes.items()
+            if not self._waits(rank)
             for pid, one in processes.items()
             if one.paused(now) > one.patience and now - one.at <= SILENT_SECONDS
         ]
@@ -266,10 +280,9 @@ class Detector:
         places = {key: place_of(each[-1].frames) if each else None for key, each in still.items()}
         causes = causes_of(kinds, places)
         starved = self._starved(now)
-        if (starved or len(still) < len(looks)) and all(
-            kinds[key] is Kind.COLLECTIVE for key in causes
-        ):
-            causes = []  # they wait for one that works, or would if it had a core
+        may_wait = starved or len(still) < len(looks) or self._waiting is not None
+        if may_wait and all(kinds[key] is Kind.COLLECTIVE for key in causes):
+            causes = []  # they wait for one that works, or would if it had a core, or is gone
         self.standing = tuple(
             Standing(
                 rank=key[0],
@@ -308,7 +321,7 @@ class Detector:
         if world_size < 2:
             return ""
         for rank, processes in self._processes.items():
-            for pid, other in processes.items():
+            for pid, other in processes.items() if not self._waits(rank) else ():
                 if (rank, pid) == key or now - other.last_step < GRACE_SECONDS:
                     continue
                 seen = [one[rank, pid] for one in self._looks if (rank, pid) in one]
@@ -316,6 +329,9 @@ class Detector:
                 if moves_on(seen) or (not waits and (wanders(seen) or movement(seen, seconds))):
                     return f"process {pid} of worker-{rank} works, and it may wait for that"
         return ""
+
+    def _waits(self, rank: int) -> bool:
+        return self._waiting is not None and rank in self._waiting
 
     def _rest(self) -> None:
         self.look, self._looks, self._began = 0, [], []

@@ -13,7 +13,7 @@ from penstock.job.protocol import (
     Restore,
     SessionReport,
 )
-from penstock.trainer.control.model.rendezvous import Rendezvous, Timing
+from penstock.trainer.control.model.rendezvous import Rendezvous, Timing, waiting_ranks
 
 DATA = DataSpec(dataset_size=100, global_batch=10, epochs=1)
 
@@ -331,3 +331,22 @@ def test_a_group_that_does_not_come_about_is_formed_again(joined: int) -> None:
     for rank in range(3):
         world.send(rank, Phase.READY, generation=first)
     assert world.group().number == first + 1
+
+
+def test_who_stays_in_a_broken_group_waits_for_none_and_is_hung_in_the_end() -> None:
+    world = training(0, 1, 2)
+    rendezvous = world.rendezvous
+    assert waiting_ranks(rendezvous) is None
+    rendezvous.mark_ended(0, 0)
+    world.wait(1, 1, 2)
+    assert not rendezvous.training
+    assert waiting_ranks(rendezvous) == frozenset(), "both are told to leave, and have not"
+    world.leave_all(5, 2)
+    assert waiting_ranks(rendezvous) == {2}
+    rendezvous.min_workers = 2
+    world.wait(60, 1, 2)
+    assert waiting_ranks(rendezvous) == {2}
+    assert set(rendezvous.find_hung(world.now, patience=30.0)) == {1}
+    assert rendezvous.find_hung(world.now, patience=90.0) == {}
+    rendezvous.mark_ended(1, 0)
+    assert rendezvous.find_hung(world.now, patience=30.0) == {}, "another program has its rank"

@@ -175,16 +175,23 @@ class Rendezvous:
         return f"forming a group of {len(ready)}"
 
     def find_hung(self, now: float, patience: float) -> dict[int, float]:
-        """Members that hold up the group: since when (in seconds) its steps have not advanced."""
+        """Members that hold up the group: since when (in seconds) its steps have not advanced.
+
+        Of a broken group they are those that report, and do not leave it.
+        """
         standstill = now - self._progress.since
-        if not self.training or self.members.launched or standstill < patience:
+        if self.group is None or self.members.launched or standstill < patience:
             return {}
         return {
             member.id.rank: standstill
             for member in self.group_members
             if member is not None
             and member.report.phase is Phase.TRAINING
-            and member.report.computed <= self._progress.step
+            and (
+                member.report.computed <= self._progress.step
+                if self._broken_since is None
+                else not member.gone and now - member.seen <= self.timing.silent
+            )
         }
 
     @property
@@ -298,6 +305,14 @@ class Rendezvous:
             return now - oldest < self.timing.settle
         missing = self.expected - {member.id.rank for member in ready}
         return bool(missing) and now - oldest < self.timing.expected
+
+
+def waiting_ranks(rendezvous: Rendezvous) -> frozenset[int] | None:
+    """Ranks that wait for a group and are in none; None: one is whole, or nobody is there."""
+    present = rendezvous.members.present
+    if rendezvous.training or not present:
+        return None
+    return frozenset(m.id.rank for m in present if m.report.phase is not Phase.TRAINING)
 
 
 def better_shares(rendezvous: Rendezvous, current: Sequence[int]) -> tuple[int, ...] | None:

@@ -110,7 +110,13 @@ class Standstills:
             self._detector.forget(rank)
 
     def advance(
-        self, now: float, facts: JobFacts, *, holds_steps: bool, launched: bool = False
+        self,
+        now: float,
+        facts: JobFacts,
+        *,
+        holds_steps: bool,
+        launched: bool = False,
+        waiting: frozenset[int] | None = None,
     ) -> bool:
         """Let time pass.
 
@@ -119,11 +125,12 @@ class Standstills:
             facts: what the job's spec says.
             holds_steps: nobody is to take a step now.
             launched: agents launch the processes, as ranks of one world.
+            waiting: ranks that wait for a group that is being formed; None: none is.
 
         Returns: whether that world is to begin anew, without a process that is ended.
         """
         if not holds_steps:
-            self._detector.advance(now)
+            self._detector.advance(now, waiting)
         restarts, why = self._respond(facts, launched, now)
         found = {
             f"worker-{one.rank}": f"{self._name(one)}; the stacks of all processes are in their "

@@ -108,10 +108,14 @@ class State:
 
     @property
     def holds_steps(self) -> bool:
-        """Whether nobody is to take a step now: a group is formed, or servers are being saved."""
+        """Whether nobody is to take a step now: servers are being saved, or a world is launched.
+
+        Agents end the processes of a launched world themselves, those that hang as well.
+        """
         if self.servers.state.phase is Phase.SAVING:
             return True
-        return bool(self.rendezvous.members.present) and not self.rendezvous.training
+        members = self.rendezvous.members
+        return members.launched and bool(members.present) and not self.rendezvous.training
 
     @property
     def lease_stop_step(self) -> int:
