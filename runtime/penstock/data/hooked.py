@@ -12,15 +12,8 @@ from typing import Final
 
 INTERCEPT: Final = "PENSTOCK_DATA_INTERCEPT"
 """Set to 1: loaders are served (`penstock.data.interception`)."""
-DRY_RUN_FOLDER: Final = "PENSTOCK_PARTITION_FOLDER"
-"""Where a dry run writes its files; set by ``penstock partition`` alone."""
 NO_DATA_WORKERS: Final = "PENSTOCK_NO_DATA_WORKERS"
-"""Set to 1 by ``penstock run`` alone: the program has no data workers, and will have none, and
-nobody has asked for anything else of its loaders."""
-NOBODY_ELSE: Final = (
-    "nothing moves: nobody but the program itself makes its batches; give it num_workers, or run "
-    "the program with --data-workers"
-)
+"""Set to 1 by ``penstock run`` alone: the program has no data workers, and will have none."""
 HOOK: Final = Path(__file__).with_name("hook")
 
 

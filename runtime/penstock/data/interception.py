@@ -9,19 +9,11 @@ has `penstock.trainer.training_evidence` tell the agent that the program trains.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from penstock.crds import environment as names
-from penstock.data.complaints import Complaints
-from penstock.data.hooked import DRY_RUN_FOLDER, INTERCEPT, NO_DATA_WORKERS, NOBODY_ELSE, hooked
-
-_LOADERS: Final = "penstock.data.torch_loading.torch_loader"
-_FUNCTIONS: Final = "penstock.data.offloading.offload"
-_WANTS: Final = (names.SAVE_BATCHES, names.LOAD_BATCHES, names.CACHE_SOCKET, DRY_RUN_FOLDER)
-"""Variables that ask for something of batches, whoever makes them."""
-_complaints: Final = Complaints()
+from penstock.data.hooked import INTERCEPT, hooked
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -42,10 +34,6 @@ def install(loader_class: Any) -> None:
     plain = loader_class.__iter__
 
     def begin(self: Any) -> Any:
-        if _is_alone(self):
-            name = f"the loader of {type(self.dataset).__qualname__}"
-            _complaints.add(f"partition: {name}:", NOBODY_ELSE)
-            return plain(self)
         from penstock.data.torch_loading import torch_loader
 
         told = os.environ.get(names.SAVE_BATCHES) or os.environ.get(names.LOAD_BATCHES)
@@ -66,16 +54,6 @@ def install(loader_class: Any) -> None:
     begin.__wrapped__ = plain  # type: ignore[attr-defined]  # for `inspect.unwrap`
     loader_class.__iter__ = begin
     loader_class.__init_subclass__ = classmethod(note_subclass)
-
-
-def _is_alone(loader: Any) -> bool:
-    """Whether nobody but the program makes a loader's batches, and all it wants is PyTorch's."""
-    if not os.environ.get(NO_DATA_WORKERS) or loader.num_workers:
-        return False
-    if _FUNCTIONS in sys.modules or any(map(os.environ.get, _WANTS)):
-        return False
-    ours = sys.modules.get(_LOADERS)
-    return ours is None or not isinstance(loader, ours.DataLoader)
 
 
 def _tell_of(loader_class: Any) -> None:

@@ -93,7 +93,6 @@ class LocalDataPlane:
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: dict[Kept, ProcessId | None] = {}
         told = options or InputOptions()
-        self._plain = told == InputOptions()
         self.dispatcher = Dispatcher(secrets.token_hex(4), lambda: told)
         self.address = ""
 
@@ -112,7 +111,7 @@ class LocalDataPlane:
 
     def environ(self) -> dict[str, str]:
         """The program's environment."""
-        alone = "1" if self._plain and not (self._count or self._stage_workers) else ""
+        alone = "" if self._count or self._stage_workers else "1"
         told = {**self.program_environ, NO_DATA_WORKERS: alone}
         return environment({**self._environ, **told})
 

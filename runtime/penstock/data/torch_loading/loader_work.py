@@ -13,14 +13,18 @@ from typing import Any, Final, Protocol
 
 from penstock.base.enums import Partition
 from penstock.data.complaints import Complaints
-from penstock.data.hooked import DRY_RUN_FOLDER, NO_DATA_WORKERS, NOBODY_ELSE
+from penstock.data.hooked import NO_DATA_WORKERS
 from penstock.data.offloading.loader_calls import calls_of_loader
 from penstock.data.protocol import PartitionNote
 from penstock.data.torch_loading.single_epochs import SingleEpochs, kind_of
 from penstock.data.torch_loading.torch_streams import is_iterable
-from penstock.data.torchpartition.looking import looking
+from penstock.data.torchpartition.looking import FOLDER, looking
 from penstock.data.variables import PARTITION
 
+_NOBODY: Final = (
+    "nothing moves: nobody but the program itself makes its batches; give it num_workers, or run "
+    "the program with --data-workers"
+)
 _SINGLE: Final = (
     "is not looked at any more: the program makes others like it for each epoch, and what moves "
     "does so from a loader's second epoch on"
@@ -89,7 +93,7 @@ def work_of_loader(
     if declared is not None or PARTITION.now() is not Partition.AUTO:
         return declared
     name = f"the loader of {type(loader.dataset).__qualname__}"
-    if not os.environ.get(DRY_RUN_FOLDER) and not _may_move(loader, name, again=again):
+    if not os.environ.get(FOLDER) and not _may_move(loader, name, again=again):
         return None
     from penstock.data.torchpartition.group_log import steps_in_group
     from penstock.data.torchpartition.group_steps import GroupSteps
@@ -107,7 +111,7 @@ def work_of_loader(
 def _may_move(loader: Any, name: str, *, again: bool) -> bool:
     """Whether anything of its steps can be made elsewhere in an epoch to come."""
     if not loader.num_workers and os.environ.get(NO_DATA_WORKERS):
-        _complaints.add(f"partition: {name}:", NOBODY_ELSE)
+        _complaints.add(f"partition: {name}:", _NOBODY)
         return False
     kind = kind_of(loader)
     if again:

@@ -16,8 +16,8 @@ from typing import Any, Final
 from penstock.crds import environment as names
 from penstock.data import variables
 from penstock.data.child_program import end_of, signals_to, stop_program
-from penstock.data.hooked import DRY_RUN_FOLDER, INTERCEPT, hooked
-from penstock.data.torchpartition.looking import read
+from penstock.data.hooked import INTERCEPT, hooked
+from penstock.data.torchpartition.looking import FOLDER, read
 
 POLL_SECONDS: Final = 0.1
 
@@ -38,7 +38,7 @@ def run_looked_at(
     """
     variables.check({**environ, names.PARTITION: "auto"})
     with tempfile.TemporaryDirectory(prefix="penstock-partition-") as folder:
-        told = {**hooked(environ), INTERCEPT: "1", names.PARTITION: "auto", DRY_RUN_FOLDER: folder}
+        told = {**hooked(environ), INTERCEPT: "1", names.PARTITION: "auto", FOLDER: folder}
         program = subprocess.Popen(command, env=told, stdout=sys.stderr if quiet else None)
         with signals_to(program):
             while stop and program.poll() is None and not read(Path(folder)):

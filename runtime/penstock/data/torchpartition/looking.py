@@ -14,17 +14,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.data.hooked import DRY_RUN_FOLDER
-
 if TYPE_CHECKING:
     from penstock.data.torchpartition.plan import Plan
 
+FOLDER: Final = "PENSTOCK_PARTITION_FOLDER"
+"""Where the files are written; set by ``penstock partition`` alone."""
 SUFFIX: Final = ".partition.json"
 
 
 def looking(name: str, environ: Mapping[str, str]) -> Callable[[Plan | None, str], None] | None:
     """Writes what was found of a loader's steps, in a program that is only looked at."""
-    folder = environ.get(DRY_RUN_FOLDER)
+    folder = environ.get(FOLDER)
     if not folder:
         return None
     return lambda planned, why: write(folder, described(name, planned, why))
