@@ -223,6 +223,7 @@ def test_the_status_says_what_has_left_the_step_and_keeps_it_when_the_job_has_en
     found = eventually(plane, partitioned)
     assert found["reason"] == "StagesMoved"
     assert found["message"].startswith(f"1 of 1 moved, {said['crossingBytes']} bytes cross in each")
+    eventually(plane, lambda: (told() or {}).get("movedPercent", 0) > 0)
     enough.touch()
     plane.wait_for("frozen", "Succeeded")
     assert told()["movedPercent"] > 0

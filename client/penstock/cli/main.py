@@ -126,8 +126,6 @@ def _options(
 
 def main() -> None:
     """Entry point of the scripts ``penstock`` and ``kubectl-ej``."""
-    # httpx comes with a command of its own, which loads what only that draws with (`rich`).
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # no such module, to it
     terminal.prepare()
     as_plugin = Path(sys.argv[0]).name.startswith("kubectl-ej")
     app(prog_name="kubectl ej" if as_plugin else "penstock")

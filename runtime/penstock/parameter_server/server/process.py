@@ -315,7 +315,8 @@ class ParameterServer:
         reply = reporter.report(SERVER_PATH, known, ServerReply)
         if reply is None and reporter.misunderstood and known != plain:
             reply = reporter.report(SERVER_PATH, plain, ServerReply)
-            if reply is not None:
+            # Reports of several threads may find it out at once.
+            if reply is not None and reply.trainer != self._older_trainer:
                 self._older_trainer = reply.trainer
                 logger.warning(
                     "the trainer at %s is of an older release: no checkpoint is saved while this "
