@@ -104,7 +104,7 @@ def work_of_loader(
         return GroupSteps(name)
     found = steps_in_group(name) if look is None and members is Members.FOUND else None
     steps = found or LoaderSteps(name, look)
-    steps.announces = again or _single_epochs.is_first(kind_of(loader))
+    steps.announces = again or _single_epochs.may_have_more(kind_of(loader))
     return steps
 
 

@@ -29,7 +29,7 @@ class SingleEpochs:
         self._begun[kind] += 1
         return self._begun[kind] <= LOOKED_AT
 
-    def is_first(self, kind: Any) -> bool:
+    def may_have_more(self, kind: Any) -> bool:
         """Whether a loader that has begun may have more epochs, by all that is known of its kind.
 
         Where others like it had one each, it does not say what its next epoch would be like.

@@ -24,11 +24,7 @@ from penstock.data.offloading.frozen import Frozen
 from penstock.data.offloading.reachable import Reachable
 from penstock.data.torchpartition.observation.compiled import is_compiled
 from penstock.data.torchpartition.observation.compiling import unwatch_compiling, watch_compiling
-from penstock.data.torchpartition.observation.deferred import (
-    Deferred,
-    alive,
-    first_deferred,
-)
+from penstock.data.torchpartition.observation.deferred import Deferred, alive, first_deferred
 
 _everybodys: Final[Any] = torch.nn.modules.module
 _ASKING: Final = (
